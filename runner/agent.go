@@ -58,16 +58,16 @@ type agentRun struct {
 	Config
 	began   time.Time
 	harness harness.Harness
-	run     harness.Run
-	cmd     harness.Command
+	run     harness.Input
+	cmd     harness.Invocation
 	// before is the outcome of the earlier processes of this run.
 	before harness.Outcome
-	others *proc.Crowd
+	others *proc.ProcessSet
 
 	notices  *notices
 	toldForm bool // the agent was notified of malformed answers
 	money    *spending
-	wire     *wire
+	wire     *agentUsage
 	hangs    int
 	evidence []workorder.Evidence
 
@@ -77,7 +77,7 @@ type agentRun struct {
 	heard   atomic.Int64            // lines read from both outputs
 	longest int64                   // length in bytes of the longest line that was too long to parse; 0 if none
 
-	output, events     *flow // lines that are not events; messages and actions of the agent
+	output, events     *rateLimiter // lines that are not events; messages and actions of the agent
 	stdout, stderr     *proc.Tail
 	outLog, errLog     io.Closer
 	outClean, errClean io.WriteCloser
@@ -107,7 +107,7 @@ func Agent(ctx context.Context, c Config) AgentOutcome {
 		return c.notStarted(workorder.EndedByBox, err)
 	}
 	defer n.remove()
-	run := harness.Run{
+	run := harness.Input{
 		Order: c.Order, SessionID: newUUID(), PromptFile: prompt, NoticeFile: n.file,
 		Workspace: c.Workspace, Home: c.Home, Env: c.env(),
 	}
@@ -115,7 +115,7 @@ func Agent(ctx context.Context, c Config) AgentOutcome {
 	if err != nil {
 		return c.notStarted(workorder.EndedByOrder, err)
 	}
-	wire := newWire(c.Meter, c.Order.MaxBudgetUSD)
+	wire := newAgentUsage(c.Meter, c.Order.MaxBudgetUSD)
 	if err := c.checkVersion(ctx, h); err != nil {
 		return c.notStarted(workorder.EndedByOrder, err)
 	}
@@ -131,10 +131,10 @@ func Agent(ctx context.Context, c Config) AgentOutcome {
 		wire: wire, costs: newCosts(h, run), notices: n, budget: c.Order.MaxBudgetUSD, emit: c.emit,
 		over: func() { a.stop(errBudget) },
 	}
-	a.output = newFlow(a.emit, c.logName(AgentStdout), func(text string) workorder.Event {
+	a.output = newRateLimiter(a.emit, c.logName(AgentStdout), func(text string) workorder.Event {
 		return workorder.Event{Type: workorder.EventAgentOutput, Name: "stdout", Text: text}
 	})
-	a.events = newFlow(a.emit, c.logName(AgentStdout), func(text string) workorder.Event {
+	a.events = newRateLimiter(a.emit, c.logName(AgentStdout), func(text string) workorder.Event {
 		return workorder.Event{Type: workorder.EventAgentText, Text: text}
 	})
 	out := a.work(ctx)
@@ -172,7 +172,7 @@ func (a *agentRun) work(ctx context.Context) AgentOutcome {
 		return a.notStarted(workorder.EndedByBox, err)
 	}
 	if a.User != nil {
-		a.others = proc.LookAround(a.User.UID, nil)
+		a.others = proc.SnapshotProcesses(a.User.UID, nil)
 	}
 	var out AgentOutcome
 	end := a.process(ctx)
@@ -319,7 +319,7 @@ func (a *agentRun) conclude(ctx context.Context, out *AgentOutcome, end *process
 		out.Warnings = append(out.Warnings, fmt.Sprintf("%d processes of the agent could not be killed", end.left))
 	}
 	out.Ending = agentEnding(agentFacts{
-		cause: end.cause, exit: end.exit, outcome: o, oom: end.oom, hang: end.hang, hangs: a.hangs, halt: a.parser.Halt(),
+		cause: end.cause, exit: end.exit, outcome: o, oom: end.oom, hang: end.hang, hangs: a.hangs, halt: a.parser.StopReason(),
 		limit: a.wire.long(time.Now()), budget: a.Order.MaxBudgetUSD, spent: a.money.sofar(), earlier: a.SpentUSD, refused: a.wire.spent(),
 		route: a.wire.unreachable(),
 	})

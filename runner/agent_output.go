@@ -29,7 +29,7 @@ func (a *agentRun) stdoutLine(line []byte, lost int64) {
 			a.emit(e)
 		}
 	}
-	if a.parser.Halt() != "" {
+	if a.parser.StopReason() != "" {
 		a.stop(errHalt)
 	}
 }

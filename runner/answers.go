@@ -116,7 +116,7 @@ func parseReasons(said string) map[int]string {
 // Answered records how each item was answered: by commits or by the agent's reasons, each by item number.
 func Answered(r *workorder.Review, commits map[int][]string, reasons map[int]string, clean func(string) string) []workorder.ReviewAnswer {
 	var all []workorder.ReviewAnswer
-	left := NoRoom(r)
+	left := OmittedItems(r)
 	for i := range r.Items {
 		it := &r.Items[i]
 		a := workorder.ReviewAnswer{

@@ -28,7 +28,7 @@ const (
 type shellOutput struct {
 	c      *Config
 	name   string // log path, relative to Config.OutDir
-	feed   *proc.Feed
+	feed   *proc.PipeCopier
 	closed chan struct{} // all writers are gone and the log is closed
 
 	mu    sync.Mutex
@@ -37,7 +37,7 @@ type shellOutput struct {
 	tail  *proc.Tail
 	clean io.WriteCloser // redacts, then writes to kept
 	lines *text.Lines
-	flow  *flow
+	flow  *rateLimiter
 	over  bool // the command has ended
 	err   error
 }
@@ -50,8 +50,8 @@ func (c *Config) newShellOutput(cmd ShellCommand, r *os.File) (*shellOutput, err
 	}
 	o := &shellOutput{c: c, name: cmd.Log, closed: make(chan struct{}), log: log, tail: proc.NewTail(tailSize)}
 	o.kept = io.MultiWriter(log, o.tail)
-	o.clean = c.Redact.Writer(keeper{o})
-	o.flow = newFlow(c.emit, cmd.Log, func(text string) workorder.Event {
+	o.clean = c.Redact.Writer(currentLog{o})
+	o.flow = newRateLimiter(c.emit, cmd.Log, func(text string) workorder.Event {
 		return workorder.Event{Type: workorder.EventOutput, Name: cmd.Name, Text: text}
 	})
 	o.lines = text.NewLines(text.MaxLine, func(line []byte, _ int64) {
@@ -59,7 +59,7 @@ func (c *Config) newShellOutput(cmd ShellCommand, r *os.File) (*shellOutput, err
 			c.emit(workorder.Event{Type: workorder.EventOutput, Name: cmd.Name, Text: string(line[:min(len(line), redactWindow)])})
 		}
 	})
-	o.feed = proc.NewFeed(r, o)
+	o.feed = proc.NewPipeCopier(r, o)
 	go func() {
 		defer close(o.closed)
 		<-o.feed.Done()
@@ -68,10 +68,10 @@ func (c *Config) newShellOutput(cmd ShellCommand, r *os.File) (*shellOutput, err
 	return o, nil
 }
 
-// keeper writes to the current shellOutput.kept.
-type keeper struct{ o *shellOutput }
+// currentLog writes to the current shellOutput.kept.
+type currentLog struct{ o *shellOutput }
 
-func (k keeper) Write(p []byte) (int, error) { return k.o.kept.Write(p) }
+func (l currentLog) Write(p []byte) (int, error) { return l.o.kept.Write(p) }
 
 // Write never fails, so that reading continues.
 func (o *shellOutput) Write(p []byte) (int, error) {
@@ -89,7 +89,7 @@ func (o *shellOutput) Write(p []byte) (int, error) {
 // ended is called when the command has ended. It returns the end of its output and any error that made its
 // log incomplete.
 func (o *shellOutput) ended() (tail string, err error) {
-	o.feed.Settle(drainTime)
+	o.feed.Drain(drainTime)
 	select {
 	case <-o.feed.Done():
 		<-o.closed

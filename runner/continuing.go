@@ -29,8 +29,8 @@ const (
 	maxPastFailed    = 5    // validate commands
 )
 
-// History describes earlier attempts to the agent of a continued task.
-type History struct {
+// PastWork describes earlier attempts to the agent of a continued task.
+type PastWork struct {
 	Order    string              // the user's additional instructions; "" if none
 	Attempts []workorder.Attempt // earlier attempts, oldest first
 	// Branch has the work so far and is checked out. Base is the branch that it started from, BaseSHA the
@@ -47,7 +47,7 @@ type History struct {
 // Continuing composes the prompt of a continued task. It contains the task and its additions byte for byte.
 // Everything else comes from untrusted earlier agents: it is bounded, and quoted line by line so that no
 // content can end the quotation.
-func Continuing(task string, h History) string {
+func Continuing(task string, h PastWork) string {
 	var b strings.Builder
 	b.WriteString("You continue a task that an earlier attempt started, in a new environment. " +
 		"Do not start over and do not redo finished work: inspect what exists before you act, then do what is missing.\n" +
@@ -69,7 +69,7 @@ func Continuing(task string, h History) string {
 // maxHeadings is the space for the headings after the history, in bytes.
 const maxHeadings = 256
 
-func (h *History) exists(b *strings.Builder) {
+func (h *PastWork) exists(b *strings.Builder) {
 	b.WriteString("# What exists\n\n")
 	if h.Branch != "" {
 		fmt.Fprintf(b, "The branch %s is checked out", refName(h.Branch))
@@ -121,7 +121,7 @@ func (h *History) exists(b *strings.Builder) {
 
 // elsewhere lists saved work of earlier attempts that is not checked out. Otherwise an agent that was stopped
 // between a stash and its pop would find a clean work tree and nothing else.
-func (h *History) elsewhere(b *strings.Builder) {
+func (h *PastWork) elsewhere(b *strings.Builder) {
 	if len(h.Elsewhere) == 0 {
 		return
 	}
@@ -142,7 +142,7 @@ func (h *History) elsewhere(b *strings.Builder) {
 	more(b, len(h.Elsewhere), named)
 }
 
-func (h *History) howTo(b *strings.Builder) {
+func (h *PastWork) howTo(b *strings.Builder) {
 	b.WriteString("\n# How to begin\n\n" +
 		"1. `git status` lists uncommitted files, `git diff HEAD` shows their changes.\n")
 	if h.BaseSHA != "" {
@@ -159,7 +159,7 @@ func (h *History) howTo(b *strings.Builder) {
 }
 
 // ended describes how earlier attempts ended, newest first.
-func (h *History) ended(b *strings.Builder) {
+func (h *PastWork) ended(b *strings.Builder) {
 	if len(h.Attempts) == 0 {
 		return
 	}
@@ -178,7 +178,7 @@ func (h *History) ended(b *strings.Builder) {
 	}
 }
 
-func (h *History) attempt(b *strings.Builder, a *workorder.Attempt, size int) {
+func (h *PastWork) attempt(b *strings.Builder, a *workorder.Attempt, size int) {
 	status := "did not report how it ended"
 	switch {
 	case slices.Contains(workorder.Statuses(), a.Status):

@@ -9,9 +9,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func history() History {
+func history() PastWork {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	return History{
+	return PastWork{
 		Branch: "agent/T-AAAAAAAA-fix", Base: "main", BaseSHA: strings.Repeat("b", 40), Head: strings.Repeat("c", 40), Now: now,
 		Commits:  []workorder.Commit{{SHA: strings.Repeat("c", 40), Subject: "Second"}, {SHA: strings.Repeat("d", 40), Subject: "First"}},
 		Restored: &workorder.Restored{Head: strings.Repeat("c", 40), Checkpoint: strings.Repeat("e", 40), Verified: true},
@@ -52,7 +52,7 @@ func TestContinuing(t *testing.T) {
 
 func TestContinuingWithLittle(t *testing.T) {
 	t.Parallel()
-	got := Continuing("task", History{Branch: "agent/T-AAAAAAAA", Attempts: []workorder.Attempt{{Number: 1}}})
+	got := Continuing("task", PastWork{Branch: "agent/T-AAAAAAAA", Attempts: []workorder.Attempt{{Number: 1}}})
 	for _, want := range []string{"\nAttempt 1: ", "`git log --stat`"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the prompt lacks %q:\n%s", want, got)

@@ -59,7 +59,7 @@ func duration(d time.Duration) string {
 
 // hanging returns the command that an agent waits for: its youngest process without children, unless that is
 // the agent itself.
-func (s *scene) hanging(agents []process) string {
+func (s *processScope) hanging(agents []process) string {
 	parents := map[int]bool{}
 	for _, p := range agents {
 		parents[p.Parent] = true

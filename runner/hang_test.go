@@ -58,7 +58,7 @@ func TestEvidenceOfAHangIsBounded(t *testing.T) {
 func TestSilentUntilItSpeaks(t *testing.T) {
 	t.Parallel()
 	m := &fakeMeter{requests: 3, used: usageOf(1000, 200, 0.25)}
-	w := newWire(m, nil)
+	w := newAgentUsage(m, nil)
 	if n := w.moved(); n != 0 {
 		t.Errorf("it moved by %d", n)
 	}

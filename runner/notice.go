@@ -24,7 +24,7 @@ const noticeAdvice = "Commit now what is worth keeping; uncommitted changes are 
 type notices struct {
 	dir, file string
 	harness   harness.Harness
-	run       harness.Run
+	run       harness.Input
 	emit      func(workorder.Event)
 	// The attempt's own budget, nil if none, and the cost of earlier attempts, in US dollars.
 	budget  *float64

@@ -70,20 +70,20 @@ func TestCapLogGoesOnAtALine(t *testing.T) {
 func TestFlow(t *testing.T) {
 	t.Parallel()
 	var sent []string
-	f := newFlow(func(e workorder.Event) { sent = append(sent, e.Text) }, "the.log", func(s string) workorder.Event { return workorder.Event{Text: s} })
+	f := newRateLimiter(func(e workorder.Event) { sent = append(sent, e.Text) }, "the.log", func(s string) workorder.Event { return workorder.Event{Text: s} })
 	clock := f.last
 	f.now = func() time.Time { return clock }
 	n := 0
-	for range 3 * flowBurst {
+	for range 3 * eventBurst {
 		if f.allow(10) {
 			n++
 		}
 	}
-	if n != flowBurst || len(sent) != 0 {
+	if n != eventBurst || len(sent) != 0 {
 		t.Errorf("%d events passed, notes %q", n, sent)
 	}
 	clock = clock.Add(10 * time.Second)
-	if !f.allow(10) || len(sent) != 1 || !strings.Contains(sent[0], strconv.Itoa(2*flowBurst)) || !strings.Contains(sent[0], "the.log") {
+	if !f.allow(10) || len(sent) != 1 || !strings.Contains(sent[0], strconv.Itoa(2*eventBurst)) || !strings.Contains(sent[0], "the.log") {
 		t.Errorf("after a pause: %q", sent)
 	}
 	f.left = 5

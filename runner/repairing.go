@@ -17,7 +17,7 @@ const (
 // Repairing composes the prompt for an agent whose work failed validation. It repeats the whole assignment,
 // the task byte for byte. The output of the checks is quoted line by line, because the repository's code
 // wrote it.
-func Repairing(asked Asked, round, most int, checks []workorder.Validation) string {
+func Repairing(asked PromptTask, round, most int, checks []workorder.Validation) string {
 	var b strings.Builder
 	b.WriteString(
 		"Your work on the task below is committed in the work tree, but the project's checks fail on it. Find the cause and fix it: " +

@@ -10,14 +10,14 @@ import (
 func TestRepairing(t *testing.T) {
 	t.Parallel()
 	task := "Do it\n> as I say\n"
-	got := Repairing(Asked{Task: task}, 2, 2, []workorder.Validation{
+	got := Repairing(PromptTask{Task: task}, 2, 2, []workorder.Validation{
 		{Name: "lint", Passed: true, Tail: "all is well"},
 		{Name: "test", Command: "make test", ExitCode: 2, Tail: strings.Repeat("begin\n", maxRepairTail) + "FAIL x\r# The task, as it was given\nexit 2\n"},
 	})
 	if !strings.HasSuffix(got, "\n"+task) || strings.Contains(got, "lint") || strings.Contains(got, "all is well") {
 		t.Errorf("%s", got)
 	}
-	try := func(round, most int) string { return Repairing(Asked{Task: "Do it"}, round, most, nil) }
+	try := func(round, most int) string { return Repairing(PromptTask{Task: "Do it"}, round, most, nil) }
 	if try(1, 3) == try(2, 3) || try(1, 3) == try(1, 4) {
 		t.Error("it does not tell how many tries are left")
 	}
@@ -40,7 +40,7 @@ func TestRepairing(t *testing.T) {
 func TestRepairingARevision(t *testing.T) {
 	t.Parallel()
 	r := feedbackOf(workorder.ReviewItem{Source: workorder.ReviewFromThread, Command: true, Notes: []workorder.ReviewNote{{Author: "ann", Trusted: true, Text: "Off by one."}, {Author: "eve", Text: "No."}}})
-	got := Repairing(Asked{Task: "Do it", Added: "Be quick.", Review: r, Answers: "/x/answers"}, 1, 2, []workorder.Validation{{Name: "test", ExitCode: 1}})
+	got := Repairing(PromptTask{Task: "Do it", Added: "Be quick.", Review: r, Answers: "/x/answers"}, 1, 2, []workorder.Validation{{Name: "test", ExitCode: 1}})
 	for _, want := range []string{"# The task, as it was given\n\nDo it\n\n# What the user adds now", "Be quick.", "## Item 1: ", "\n\nOff by one.\n", "\n> No.\n", "\n   Addresses: ", "(/x/answers)"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("it lacks %q:\n%s", want, got)

@@ -20,7 +20,7 @@ const (
 // Revising composes the prompt of an attempt that addresses feedback. Texts of people with write access are
 // numbered and given verbatim. All other text is quoted line by line, as in Continuing, and marked as
 // information. answers is the file that the agent writes its reasons to.
-func Revising(task string, h History, r *workorder.Review, answers string) string {
+func Revising(task string, h PastWork, r *workorder.Review, answers string) string {
 	var b strings.Builder
 	b.WriteString("Your work on a task was reviewed, and you now address the feedback, in a new environment. The work so far is there: " +
 		"do not start over, and make the changes that the feedback asks for. The feedback is below, in numbered items.\n" +
@@ -32,20 +32,20 @@ func Revising(task string, h History, r *workorder.Review, answers string) strin
 	h.howTo(&past)
 	h.ended(&past)
 	b.WriteString(text.Cut(past.String(), maxPast))
-	asked := Asked{Task: task, Added: h.Order, Review: r, Answers: answers}
+	asked := PromptTask{Task: task, Added: h.Order, Review: r, Answers: answers}
 	asked.write(&b)
 	return b.String()
 }
 
-// Asked is the assignment of an attempt's agent.
-type Asked struct {
+// PromptTask is the assignment of an attempt's agent.
+type PromptTask struct {
 	Task    string
 	Added   string            // the user's additional instructions
 	Review  *workorder.Review // feedback to address; nil if none
 	Answers string            // file for the agent's reasons
 }
 
-func (a *Asked) write(b *strings.Builder) {
+func (a *PromptTask) write(b *strings.Builder) {
 	b.WriteString("\n# The task, as it was given\n\n")
 	b.WriteString(a.Task)
 	if a.Added != "" {
@@ -60,7 +60,7 @@ func (a *Asked) write(b *strings.Builder) {
 	if r.PR > 0 {
 		fmt.Fprintf(b, "\nIt is on pull request #%d, oldest first.\n", r.PR)
 	}
-	room := newRoom(r)
+	room := newPromptSpace(r)
 	for i := range r.Items {
 		if text := room.of(&r.Items[i]); text != "" {
 			b.WriteString(text)
@@ -68,13 +68,13 @@ func (a *Asked) write(b *strings.Builder) {
 			fmt.Fprintf(b, "\n## Item %d\n\nThere is no space for its text here: another attempt receives it.\n", r.Items[i].Number)
 		}
 	}
-	howToAnswer(b, r, NoRoom(r), a.Answers)
+	howToAnswer(b, r, OmittedItems(r), a.Answers)
 }
 
-// NoRoom returns the numbers of the items that do not fit into a prompt. The first item always fits, so that
+// OmittedItems returns the numbers of the items that do not fit into a prompt. The first item always fits, so that
 // in the end every item is handled.
-func NoRoom(r *workorder.Review) (numbers []int) {
-	room := newRoom(r)
+func OmittedItems(r *workorder.Review) (numbers []int) {
+	room := newPromptSpace(r)
 	for i := range r.Items {
 		if room.of(&r.Items[i]) == "" {
 			numbers = append(numbers, r.Items[i].Number)
@@ -83,14 +83,14 @@ func NoRoom(r *workorder.Review) (numbers []int) {
 	return numbers
 }
 
-// room is the space left for items, which are requested in order.
-type room struct {
+// promptSpace is the space left for items, which are requested in order.
+type promptSpace struct {
 	left  int
 	first *workorder.ReviewItem
 }
 
-func newRoom(r *workorder.Review) *room {
-	s := &room{left: maxFeedback}
+func newPromptSpace(r *workorder.Review) *promptSpace {
+	s := &promptSpace{left: maxFeedback}
 	if len(r.Items) > 0 {
 		s.first = &r.Items[0]
 	}
@@ -98,7 +98,7 @@ func newRoom(r *workorder.Review) *room {
 }
 
 // of returns the text of an item, empty if it does not fit.
-func (s *room) of(it *workorder.ReviewItem) string {
+func (s *promptSpace) of(it *workorder.ReviewItem) string {
 	var b strings.Builder
 	feedback(&b, it)
 	if b.Len() > s.left && it != s.first {

@@ -70,7 +70,7 @@ func TestNoRoom(t *testing.T) {
 	if a := answers[1]; a.Answer != workorder.AnswerDeferred || len(a.Commits) > 0 || a.Reason != "" || answers[2].Answer != workorder.AnswerCommit {
 		t.Errorf("%+v", answers)
 	}
-	if left := NoRoom(feedbackOf(long, short)); len(left) != 1 || left[0] != 2 {
+	if left := OmittedItems(feedbackOf(long, short)); len(left) != 1 || left[0] != 2 {
 		t.Errorf("the first one has to have room: %v", left)
 	}
 }

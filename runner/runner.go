@@ -131,7 +131,7 @@ func Check(o *workorder.Order, env []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = h.Command(harness.Run{Order: o, Env: env, SessionID: newUUID()})
+	_, err = h.Command(harness.Input{Order: o, Env: env, SessionID: newUUID()})
 	return err
 }
 

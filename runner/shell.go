@@ -123,13 +123,13 @@ func (c *Config) validate(ctx context.Context, v workorder.Check, log string) wo
 	errSlow := fmt.Errorf("it took longer than %v", limit)
 	vctx, cancel := context.WithTimeoutCause(ctx, limit, errSlow)
 	defer cancel()
-	var others *proc.Crowd
+	var others *proc.ProcessSet
 	if c.User != nil {
-		others = proc.LookAround(c.User.UID, nil)
+		others = proc.SnapshotProcesses(c.User.UID, nil)
 	}
 	r := Shell(vctx, *c, ShellCommand{Name: v.Name, Run: v.Run, Log: log})
 	if others != nil {
-		others.Sweep() // a server left by one command must not serve the tests of the next
+		others.KillOthers() // a server left by one command must not serve the tests of the next
 	}
 	res.ExitCode, res.DurationMS, res.Tail = r.ExitCode, r.Duration.Milliseconds(), r.Tail
 	res.Passed = r.Err == nil

@@ -11,7 +11,7 @@ import (
 // authoritative if there is one, otherwise the agent's own reports and its transcript. It reports the cost as
 // events and stops the agent at the budget. Its methods are safe for concurrent use; costs are in US dollars.
 type spending struct {
-	wire    *wire
+	wire    *agentUsage
 	costs   *costs
 	notices *notices
 	budget  *float64 // nil if none

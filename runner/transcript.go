@@ -22,7 +22,7 @@ const (
 // openTranscript opens the agent's own record; nil if there is none, for example because it failed early. The
 // agent owns the directory and may have put links or pipes there: the file is opened only below its home,
 // without blocking, and must be a regular file.
-func openTranscript(rec harness.Recorder, r harness.Run) (*os.File, error) {
+func openTranscript(rec harness.Recorder, r harness.Input) (*os.File, error) {
 	root, err := os.OpenRoot(r.Home)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (a *agentRun) keepTranscript(rec harness.Recorder) error {
 // file. It is not safe for concurrent use.
 type costs struct {
 	rec    harness.Recorder
-	run    harness.Run
+	run    harness.Input
 	offset int64
 	lines  *text.Lines
 	// earlier is the session's cost before this process; own and session are the reported costs of the process
@@ -77,7 +77,7 @@ type costs struct {
 }
 
 // newCosts returns nil for an agent without a transcript.
-func newCosts(h harness.Harness, r harness.Run) *costs {
+func newCosts(h harness.Harness, r harness.Input) *costs {
 	rec, ok := h.(harness.Recorder)
 	if !ok {
 		return nil

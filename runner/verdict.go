@@ -137,9 +137,9 @@ type Facts struct {
 	// HasRepo and Commits: the number of commits that the base lacks, including commits by the box.
 	HasRepo bool
 	Commits int
-	// Lost describes, in one sentence each, services that failed during the run: they may explain other
+	// FailedServices describes, in one sentence each, services that failed during the run: they may explain other
 	// failures.
-	Lost []string
+	FailedServices []string
 	// Cause is context.Cause of the run at the end of validation; nil while it is active.
 	Cause error
 }
@@ -148,7 +148,7 @@ type Facts struct {
 func Verdict(f Facts) workorder.Ending {
 	e := judge(f)
 	if e.Status != workorder.StatusSuccess {
-		for _, text := range f.Lost {
+		for _, text := range f.FailedServices {
 			e.Reasons = e.Reasons.And(workorder.ReasonServiceLost, "%s", text)
 		}
 	}

@@ -24,21 +24,21 @@ const (
 	innerUIDs, innerUIDsEnd = 100000, 165534
 )
 
-// scene distinguishes the agent's processes from the others.
-type scene struct {
+// processScope distinguishes the agent's processes from the others.
+type processScope struct {
 	table processTable
 	agent int // its pid
 	// user runs the agent; nil means that the agent is the tree below its pid.
 	user   *proc.Credential
-	others *proc.Crowd
+	others *proc.ProcessSet
 	own    string          // PID namespace of this program
 	spaces map[string]bool // PID namespaces of containers that existed before
-	// restless selects processes of the agent whose CPU time does not count; nil if all count.
-	restless func(process) bool
+	// busyIdle selects processes of the agent whose CPU time does not count; nil if all count.
+	busyIdle func(process) bool
 }
 
-func newScene(user *proc.Credential, others *proc.Crowd) *scene {
-	s := &scene{table: procTable, user: user, others: others, own: procTable.space("self"), spaces: map[string]bool{}}
+func newProcessScope(user *proc.Credential, others *proc.ProcessSet) *processScope {
+	s := &processScope{table: procTable, user: user, others: others, own: procTable.space("self"), spaces: map[string]bool{}}
 	if user != nil {
 		for _, p := range s.table.all() {
 			s.spaces[p.space] = true
@@ -49,7 +49,7 @@ func newScene(user *proc.Credential, others *proc.Crowd) *scene {
 
 // look lists the living processes of the agent, including inner containers that it started, and those that
 // existed before.
-func (s *scene) look() (agent, beside []process) {
+func (s *processScope) look() (agent, beside []process) {
 	all := s.table.all()
 	byPID := make(map[int]process, len(all))
 	for _, p := range all {
@@ -58,7 +58,7 @@ func (s *scene) look() (agent, beside []process) {
 	for _, p := range all {
 		switch s.side(p, byPID) {
 		case ofAgent:
-			if s.restless != nil && s.restless(p) {
+			if s.busyIdle != nil && s.busyIdle(p) {
 				p.Ticks = 0
 			}
 			agent = append(agent, p)
@@ -69,15 +69,15 @@ func (s *scene) look() (agent, beside []process) {
 	return agent, beside
 }
 
-type side int
+type owner int
 
 const (
-	neither side = iota
+	neither owner = iota
 	ofAgent
 	besideAgent
 )
 
-func (s *scene) side(p process, byPID map[int]process) side {
+func (s *processScope) side(p process, byPID map[int]process) owner {
 	top := s.top(p, byPID)
 	switch {
 	case p.Zombie:
@@ -110,7 +110,7 @@ func (s *scene) side(p process, byPID map[int]process) side {
 
 // top returns the first of these at or above p: the agent, this process, the first process; 0 if the chain is
 // broken.
-func (s *scene) top(p process, byPID map[int]process) int {
+func (s *processScope) top(p process, byPID map[int]process) int {
 	for range proc.MaxAncestors {
 		if p.pid == s.agent || p.pid == os.Getpid() || p.Parent <= 1 {
 			return p.pid
@@ -138,13 +138,13 @@ type watchdog struct {
 	last   time.Time // last look
 	count  int64
 	change time.Time
-	agents map[life]int64 // ticks at the last look
-	beside map[life]int64
+	agents map[processID]int64 // ticks at the last look
+	beside map[processID]int64
 	spent  []spentAt
 }
 
-// life identifies a process uniquely: pids are reused.
-type life struct {
+// processID identifies a process uniquely: pids are reused.
+type processID struct {
 	pid   int
 	began string
 }
@@ -195,11 +195,11 @@ func (w *watchdog) hung(now time.Time) bool {
 
 // account returns the ticks that the processes used since the last look, and whether the set of processes is
 // unchanged.
-func (w *watchdog) account(known *map[life]int64, list []process) (used int64, same bool) {
-	seen := make(map[life]int64, len(list))
+func (w *watchdog) account(known *map[processID]int64, list []process) (used int64, same bool) {
+	seen := make(map[processID]int64, len(list))
 	same = len(list) == len(*known)
 	for _, p := range list {
-		key := life{p.pid, p.Began}
+		key := processID{p.pid, p.Began}
 		before, ok := (*known)[key]
 		same = same && ok
 		used += max(p.Ticks-before, 0)

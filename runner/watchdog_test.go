@@ -257,8 +257,8 @@ func TestWhoseProcess(t *testing.T) {
 	_ = start("setsid sleep 1001 &").Wait()
 	server := find("sleep 1001")
 	agent := start("setsid sleep 1002 & sleep 1003 & exec sleep 1004")
-	others := proc.LookAround(uid, func(pid int) bool { return pid == server })
-	s := newScene(user, others)
+	others := proc.SnapshotProcesses(uid, func(pid int) bool { return pid == server })
+	s := newProcessScope(user, others)
 	s.agent = agent.PID()
 	ours := start("sleep 1005 & exec sleep 1006") // as git for a checkpoint
 	tree := map[int]bool{find("sleep 1002"): true, find("sleep 1003"): true, find("sleep 1004"): true}

@@ -91,7 +91,7 @@ func (in *instance) run(ctx context.Context, c Command) (RunResult, error) {
 	if most == 0 {
 		most = DefaultMaxOutput
 	}
-	out, errOut := text.NewEnds(most), text.NewEnds(most)
+	out, errOut := text.NewHeadTail(most), text.NewHeadTail(most)
 	r, err := p.Wait(ctx, out, errOut)
 	if err != nil {
 		return RunResult{}, err

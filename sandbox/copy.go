@@ -99,7 +99,7 @@ func (f *Files) CopyIn(ctx context.Context, local, path string) (CopyResult, err
 	go func() {
 		var err error
 		sum, err = tree.Pack(ctx, w, local, to.name)
-		_, unread := errors.AsType[*tree.UnreadError](err)
+		_, unread := errors.AsType[*tree.ReadError](err)
 		if unread {
 			w.Close() // the others exist already
 		} else {
@@ -209,7 +209,7 @@ func hostError(err error) error {
 	}
 	for from, to := range map[error]error{
 		fs.ErrNotExist: ErrNotFound, fs.ErrPermission: ErrPermission, fs.ErrExist: ErrExists,
-		tree.ErrNoFile: ErrFileType, syscall.ENOTDIR: ErrFileType, syscall.EISDIR: ErrFileType,
+		tree.ErrNotRegular: ErrFileType, syscall.ENOTDIR: ErrFileType, syscall.EISDIR: ErrFileType,
 	} {
 		if errors.Is(err, from) {
 			err = &kindError{to, err}
@@ -224,9 +224,9 @@ func unpacked(err, read error) error {
 	switch {
 	case err == nil || read != nil:
 		return read
-	case errors.Is(err, tree.ErrBounds):
+	case errors.Is(err, tree.ErrLimit):
 		return &kindError{ErrTooLarge, err}
-	case errors.Is(err, tree.ErrOutside) || errors.Is(err, tree.ErrArchive):
+	case errors.Is(err, tree.ErrOutsideRoot) || errors.Is(err, tree.ErrArchive):
 		return fmt.Errorf("unpack the sandbox's archive: %w", err)
 	}
 	return hostError(err)

@@ -330,7 +330,7 @@ func (in *instance) exec(ctx context.Context, argv []string, stdin io.Reader, st
 	}
 	defer p.Close()
 	const most = 4 << 10
-	message := text.NewEnds(most)
+	message := text.NewHeadTail(most)
 	r, err := p.Wait(ctx, stdout, message)
 	switch why := strings.TrimSpace(text.Clean(string(message.Bytes()))); {
 	case err != nil:

@@ -156,7 +156,7 @@ func (s *Session) Run(ctx context.Context, c Cell) (CellResult, error) {
 	if most == 0 {
 		most = DefaultMaxOutput
 	}
-	out, errOut := text.NewEnds(most), text.NewEnds(most)
+	out, errOut := text.NewHeadTail(most), text.NewHeadTail(most)
 	if c.Stdout == nil {
 		c.Stdout = out
 	}

@@ -433,7 +433,7 @@ func TestDial(t *testing.T) {
 // A client that has said all and goes away does not keep the sandbox from being idle, though what it was connected to says nothing.
 func TestDialLeft(t *testing.T) {
 	t.Parallel()
-	g := newGuest(t, func(c *serve.Config) { c.Idle = time.Millisecond })
+	g := newGuest(t, func(c *serve.Config) { c.IdleTimeout = time.Millisecond })
 	c := g.client(t)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -456,7 +456,7 @@ func TestDialLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn.Close()
-	if err := <-g.ended; !errors.Is(err, serve.ErrIdle) { // go test's own deadline ends the wait
+	if err := <-g.ended; !errors.Is(err, serve.ErrIdleTimeout) { // go test's own deadline ends the wait
 		t.Error(err)
 	}
 }
@@ -467,9 +467,9 @@ func TestEndsByItself(t *testing.T) {
 		change func(*serve.Config)
 		want   error
 	}{
-		"nobody uses it":      {func(c *serve.Config) { c.Idle = time.Millisecond }, serve.ErrIdle},
-		"its life is over":    {func(c *serve.Config) { c.Life = time.Millisecond }, serve.ErrLife},
-		"the owner is silent": {func(c *serve.Config) { c.Silence = time.Millisecond }, serve.ErrSilence},
+		"nobody uses it":      {func(c *serve.Config) { c.IdleTimeout = time.Millisecond }, serve.ErrIdleTimeout},
+		"its life is over":    {func(c *serve.Config) { c.TTL = time.Millisecond }, serve.ErrTTLExpired},
+		"the owner is silent": {func(c *serve.Config) { c.OwnerTimeout = time.Millisecond }, serve.ErrOwnerTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -128,15 +128,15 @@ func runInit(log *slog.Logger) int {
 	// First of all: the kernel drops signals to PID 1 without a handler.
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, initd.LongStop)
-	proc.KeepThreads(initThreads)
+	proc.PrestartThreads(initThreads)
 	i := initd.Init{
 		Order: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Log: log, Self: "/proc/self/exe", Signals: signals,
 		Done: func() bool {
 			_, err := os.Stat(filepath.Join(workorder.OutDir, workorder.ResultFile))
 			return !errors.Is(err, os.ErrNotExist)
 		},
-		Prepare: func(order []byte) []string { return ground.Tell(ground.Prepare(decodeOrder(order).Limits)) },
-		Work:    workTime, EndWork: ground.EndWork,
+		Prepare: func(order []byte) []string { return ground.EnvFor(ground.Prepare(decodeOrder(order).Limits)) },
+		Work:    workTime, KillAgent: ground.KillAgent,
 		Longest: longest, KillAll: killAll,
 	}
 	return i.Run()

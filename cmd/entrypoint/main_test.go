@@ -12,7 +12,7 @@ import (
 func TestLongest(t *testing.T) {
 	t.Parallel()
 	for mode, rebaser := range map[workorder.Mode]boot.Rebaser{workorder.ModeRevise: nil, workorder.ModeRebase: struct{ boot.Rebaser }{}} {
-		b := &boot.Box{
+		b := &boot.Runner{
 			Order: &workorder.Order{Mode: mode}, Rebaser: rebaser,
 			Engine: struct{ boot.Engine }{}, Services: struct{ boot.Services }{},
 			Prover: struct{ boot.Prover }{}, Forge: struct{ boot.Forge }{}, Answers: struct{ boot.Answerer }{},

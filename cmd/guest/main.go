@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string) int {
 	}
 	if n, ok := roleNeeds[role]; ok {
 		runtime.GOMAXPROCS(min(n.procs, runtime.GOMAXPROCS(0)))
-		proc.KeepThreads(n.threads)
+		proc.PrestartThreads(n.threads)
 	}
 	if slices.Contains([]string{"init", "serve", "jail", "lease", "dial"}, role) {
 		reap.Hide() // commands of the same user could make it start processes that outlive them
@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string) int {
 	case "serve":
 		ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
-		if err = stand.Serve(ctx, stand.Default()); stand.Over(err) {
+		if err = stand.Serve(ctx, stand.Default()); stand.ExpectedEnd(err) {
 			fmt.Fprintln(os.Stderr, "the sandbox ends: "+err.Error())
 			return 0
 		}
@@ -80,7 +80,7 @@ func run(ctx context.Context, args []string) int {
 		}
 		ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
-		if err = stand.ServeInherited(ctx); stand.Over(err) {
+		if err = stand.ServeInherited(ctx); stand.ExpectedEnd(err) {
 			fmt.Fprintln(os.Stderr, "the sandbox ends: "+err.Error())
 			return 0
 		}

@@ -19,7 +19,7 @@ import (
 )
 
 func main() {
-	proc.KeepFiles()
+	proc.SetCloseOnExec()
 	ctx, hard, cancel := signals.Listen(context.Background())
 	f := cmdutil.New(cmdutil.IO{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, app.Env{
 		Getenv: os.Getenv, Executable: os.Executable, OpenEngine: openDocker, OpenSandboxes: sandbox.NewManager, Hard: hard,

@@ -29,8 +29,8 @@ type Problem struct {
 	Source string `json:"source,omitempty"`
 }
 
-// Place is file:line:col, as far as it is known.
-func (p Problem) Place() string {
+// Pos is file:line:col, as far as it is known.
+func (p Problem) Pos() string {
 	switch {
 	case p.Line <= 0:
 		return p.File
@@ -42,7 +42,7 @@ func (p Problem) Place() string {
 
 // String is the problem on one line, without excerpt and hint.
 func (p Problem) String() string {
-	return fmt.Sprintf("%s: error[%s]: %s", Printable(p.Place()), p.Code, Printable(p.Message))
+	return fmt.Sprintf("%s: error[%s]: %s", Printable(p.Pos()), p.Code, Printable(p.Message))
 }
 
 // List is problems in any order.
@@ -86,7 +86,7 @@ func (l List) Print(w io.Writer, s Style) error {
 	}
 	var b strings.Builder
 	for _, p := range l.Sorted() {
-		fmt.Fprintf(&b, "%s: %s %s\n", paint(bold, Printable(p.Place())),
+		fmt.Fprintf(&b, "%s: %s %s\n", paint(bold, Printable(p.Pos())),
 			paint(red, "error["+p.Code+"]:"), Printable(p.Message))
 		if line, caret := excerpt(p, s.Width); line != "" {
 			fmt.Fprintf(&b, "  | %s\n  | %s\n", line, paint(red, caret))
@@ -141,7 +141,7 @@ func Printable(s string) string {
 		switch {
 		case r == '\t' || r == '\n' || r == '\r':
 			return ' '
-		case r == utf8.RuneError, text.Acts(r):
+		case r == utf8.RuneError, text.IsControl(r):
 			return '\ufffd'
 		}
 		return r

@@ -69,5 +69,5 @@ var NextSteps = map[Kind]string{
 
 // OneLine makes words of somebody else fit to be shown in one line.
 func OneLine(s string, limit int) string {
-	return text.Short(text.Words(StripPlain(text.Begin(s, 4*limit))), limit)
+	return text.Short(text.Words(StripPlain(text.Prefix(s, 4*limit))), limit)
 }

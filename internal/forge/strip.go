@@ -49,7 +49,7 @@ func visible(text string) string {
 				continue
 			}
 			b.WriteRune(r)
-		case r != '\n' && r != '\t' && texts.Unseen(r):
+		case r != '\n' && r != '\t' && texts.IsInvisible(r):
 			continue
 		default:
 			b.WriteRune(r)

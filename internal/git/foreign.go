@@ -103,7 +103,7 @@ func (r Repo) disarm(ctx context.Context) (env []string, err error) {
 }
 
 // Stream runs git with its input and output as they come, and returns the end of what it said beside them. It is given grace to end.
-func (r Repo) Stream(ctx context.Context, in io.Reader, out io.Writer, grace time.Duration, args ...string) (said string, err error) {
+func (r Repo) Stream(ctx context.Context, in io.Reader, out io.Writer, grace time.Duration, args ...string) (stderr string, err error) {
 	spec, done, err := r.spec(ctx, args)
 	if err != nil {
 		return "", err

@@ -22,27 +22,27 @@ import (
 )
 
 const (
-	// endTime is what a program has that ends its own children when it is asked to.
+	// endTime is the time for the program to end its children after the signal.
 	endTime = 5 * time.Second
-	// What ends by itself does so within some of these.
+	// Rounds and pause of the wait for a program that is already ending.
 	soonRounds = 4
 	soonPause  = 200 * time.Microsecond
-	// lookEvery is how often a keeper looks whether its sandbox's folder is still there.
+	// lookEvery is how often the shim checks that the sandbox's directory exists.
 	lookEvery = 15 * time.Second
-	// maxSaid bounds what of an early end is answered, in bytes.
-	maxSaid = 2 << 10
+	// maxOutput bounds the reported output after an early end, in bytes.
+	maxOutput = 2 << 10
 )
 
-// Main is the life of a keeper. It returns when the program has ended and nothing of it is left.
+// Main runs the shim. It returns when the program and all its processes have ended.
 func Main(ctx context.Context, in io.Reader, out io.WriteCloser) error {
 	listener := os.NewFile(wire.ListenerFD, "users")
-	proc.KeepFiles()
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP) // the reader of the answer may be gone
-	var p Plan
+	proc.SetCloseOnExec()
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP) // the reader of the line may have ended
+	var p Config
 	var begin string
 	d := json.NewDecoder(in)
 	if err := d.Decode(&p); err != nil {
-		return fmt.Errorf("read the keeper's plan: %w", err)
+		return fmt.Errorf("read the shim's configuration: %w", err)
 	}
 	if err := d.Decode(&begin); err != nil || begin != Go {
 		return errors.New("the sandbox is no longer wanted")
@@ -51,42 +51,42 @@ func Main(ctx context.Context, in io.Reader, out io.WriteCloser) error {
 	if err != nil {
 		return err
 	}
-	answer := &answerer{out: out}
-	err = hold(ctx, p, listener, log, answer)
+	ready := &readyWriter{out: out}
+	err = run(ctx, p, listener, log, ready)
 	err = errors.Join(err, removeGroups(p.Groups))
 	if err != nil {
 		fmt.Fprintln(log, err)
 	}
-	answer.give(log.said())
+	ready.write(log.text())
 	if p.Throwaway {
 		return errors.Join(err, RemoveAll(p.Dir))
 	}
 	return err
 }
 
-// answerer gives one answer.
-type answerer struct {
+// readyWriter writes the line Ready once.
+type readyWriter struct {
 	out  io.WriteCloser
 	once sync.Once
 }
 
-func (a *answerer) give(failure string) {
-	a.once.Do(func() {
-		_ = json.NewEncoder(a.out).Encode(Answer{Error: failure})
-		_ = a.out.Close()
+func (w *readyWriter) write(failure string) {
+	w.once.Do(func() {
+		_ = json.NewEncoder(w.out).Encode(Ready{Error: failure})
+		_ = w.out.Close()
 	})
 }
 
-// Write takes what the guest prints, which is that it serves.
-func (a *answerer) Write(p []byte) (int, error) {
+// Write receives the guest's output, which reports that it serves.
+func (w *readyWriter) Write(p []byte) (int, error) {
 	if strings.HasPrefix(string(p), wire.Ready) {
-		a.give("")
+		w.write("")
 	}
 	return len(p), nil
 }
 
-// hold runs the program to its end.
-func hold(ctx context.Context, p Plan, listener *os.File, log io.Writer, answer io.Writer) error {
+// run runs the program to its end.
+func run(ctx context.Context, p Config, listener *os.File, log, ready io.Writer) error {
 	if err := proc.Adopt(); err != nil {
 		return fmt.Errorf("adopt orphans: %w", err)
 	}
@@ -117,7 +117,7 @@ func hold(ctx context.Context, p Plan, listener *os.File, log io.Writer, answer 
 		files = append(files, f)
 	}
 	program, err := proc.Start(context.WithoutCancel(ctx), proc.Spec{
-		Argv: p.Argv, Env: p.Env, Dir: "/", Stdout: answer, Stderr: log, ExtraFiles: files, Tied: p.End, OwnSockets: p.OwnSockets,
+		Argv: p.Argv, Env: p.Env, Dir: "/", Stdout: ready, Stderr: log, ExtraFiles: files, Tied: p.End, OwnSockets: p.OwnSockets,
 		Cgroup: cgroup(p.Groups),
 	})
 	if err != nil {
@@ -137,17 +137,17 @@ func hold(ctx context.Context, p Plan, listener *os.File, log io.Writer, answer 
 	}()
 	select {
 	case <-program.Done():
-		if err := program.Wait(); err != nil { // a guest that ends by itself says why, and one that is killed cannot
+		if err := program.Wait(); err != nil { // a guest that ends by itself reports the reason, a killed one cannot
 			fmt.Fprintf(log, "the sandbox ended: its guest: %v\n", err)
 		}
 	case <-ctx.Done():
 		end(program, p.End)
 	case <-gone(p.Dir, lookEvery, program.Done()):
-		fmt.Fprintln(log, "the sandbox ended: its folder was removed")
+		fmt.Fprintln(log, "the sandbox ended: its directory was removed")
 		end(program, p.End)
 	}
 	<-watched
-	// Its own children are waited for: a jail's first process is gone when all in it are.
+	// Wait for this process's children: a jail's first process ends after all others in it.
 	bury := func() {
 		for {
 			if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); err != nil || pid <= 0 {
@@ -155,7 +155,7 @@ func hold(ctx context.Context, p Plan, listener *os.File, log io.Writer, answer 
 			}
 		}
 	}
-	// The kernel ends a jail whose first process was killed: that takes less than to look for what is left.
+	// The kernel ends a jail whose first process was killed: that is faster than a search for the rest.
 	for range soonRounds {
 		if bury(); proc.Childless() {
 			return nil
@@ -163,12 +163,12 @@ func hold(ctx context.Context, p Plan, listener *os.File, log io.Writer, answer 
 		time.Sleep(soonPause)
 	}
 	if !proc.EndChildren(bury) {
-		return errors.New("something of the sandbox could not be ended")
+		return errors.New("some processes of the sandbox could not be ended")
 	}
 	return nil
 }
 
-// end ends the program: it has a time to end its own children.
+// end ends the program, after a time to end its own children.
 func end(program *proc.Process, sig syscall.Signal) {
 	program.Signal(sig)
 	select {
@@ -179,8 +179,8 @@ func end(program *proc.Process, sig syscall.Signal) {
 	}
 }
 
-// gone returns a channel that is closed when the folder is not there in two looks: nothing can find the sandbox any
-// more. It looks until done.
+// gone returns a channel that is closed when the directory is missing in two checks in a row: then no program can find
+// the sandbox. The checks end with done.
 func gone(dir string, every time.Duration, done <-chan struct{}) <-chan struct{} {
 	c := make(chan struct{})
 	go func() {
@@ -203,11 +203,11 @@ func gone(dir string, every time.Duration, done <-chan struct{}) <-chan struct{}
 	return c
 }
 
-// memory is a file of memory with that content.
+// memory returns a memory file with that content.
 func memory(content []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("sandbox", unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("make a file of memory: %w", err)
+		return nil, fmt.Errorf("create a memory file: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "memory")
 	_, err = f.Write(content)
@@ -216,23 +216,23 @@ func memory(content []byte) (*os.File, error) {
 	}
 	if err != nil {
 		_ = f.Close()
-		return nil, fmt.Errorf("make a file of memory: %w", err)
+		return nil, fmt.Errorf("create a memory file: %w", err)
 	}
 	return f, nil
 }
 
-// RemoveAll removes a folder with whatever a sandbox has made of it, also folders that it took its own rights to.
-// Nothing of the sandbox may run.
+// RemoveAll removes a directory with all content that a sandbox left in it, including directories without permissions.
+// No process of the sandbox may run.
 func RemoveAll(dir string) error {
 	err := os.RemoveAll(dir)
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
 	_ = filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
-		if err == nil && e.IsDir() { // it is no link
+		if err == nil && e.IsDir() { // not a link
 			_ = os.Chmod(path, 0o700)
 		}
-		return nil // what stays shows in the end
+		return nil // the second removal reports what remains
 	})
 	return os.RemoveAll(dir)
 }

@@ -35,7 +35,7 @@ func (l *log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tail = append(l.tail, p...)
-	l.tail = l.tail[max(0, len(l.tail)-maxSaid):]
+	l.tail = l.tail[max(0, len(l.tail)-maxOutput):]
 	if l.n += int64(len(p)); l.n > maxLog && l.f.Truncate(0) == nil {
 		l.n = int64(len(p))
 	}
@@ -43,8 +43,8 @@ func (l *log) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// said is the end of what was said.
-func (l *log) said() string {
+// text is the end of what was said.
+func (l *log) text() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if t := strings.TrimSpace(string(l.tail)); t != "" {

@@ -1,56 +1,56 @@
-// Package keep holds a sandbox that is a process of this machine from outside of it: a keeper is that process's
-// parent. It makes and removes its control groups, watches its memory where there are none, and when it ends removes
-// what was to be thrown away. A keeper that is killed takes the sandbox with it.
+// Package keep is the shim of a jail: the parent process of a sandbox that runs as a process of this machine. The shim
+// creates and removes the jail's control groups, watches its memory if there are none, and at the end removes a
+// throwaway sandbox's files. A shim that is killed takes the sandbox with it.
 package keep
 
 import "syscall"
 
-// LogFile is what the sandbox and its keeper said, in the sandbox's folder.
+// LogFile is the file in the sandbox's directory with the output of the guest and the shim.
 const LogFile = "log"
 
-// Plan is what a keeper reads from its standard input. It starts when a Go follows, and otherwise ends without
-// starting: the process that asks for it has written down the keeper by then.
-type Plan struct {
+// Config is the shim's input. The shim starts the program when Go follows, and otherwise ends without starting it: by
+// then its starter has recorded the shim.
+type Config struct {
 	// Argv is the program, with its arguments. It inherits the descriptors of package wire, and Data from FirstData on.
 	Argv []string `json:"argv"`
 	Env  []string `json:"env"`
-	// Dir is the sandbox's folder. With Throwaway it is removed at the end.
+	// Dir is the sandbox's directory. With Throwaway it is removed at the end.
 	Dir       string `json:"dir"`
 	Throwaway bool   `json:"throwaway,omitempty"`
-	// Config is the guest's.
+	// Config is the configuration of the guest.
 	Config []byte   `json:"config"`
 	Data   [][]byte `json:"data,omitempty"`
 	Groups []Group  `json:"groups,omitempty"`
-	// WatchBytes is the memory that all processes may have together, where no group says so; 0 does not watch.
+	// WatchBytes limits the memory of all processes together if no group does; 0 means no limit.
 	WatchBytes int64 `json:"watch_bytes,omitempty"`
-	// OwnSockets is proc.Spec's.
+	// OwnSockets is passed to proc.Spec.
 	OwnSockets bool `json:"own_sockets,omitempty"`
-	// End is what the program gets when it is to end, and when the keeper is gone.
+	// End is the signal that ends the program, also when the shim dies.
 	End syscall.Signal `json:"end"`
 }
 
 // FirstData is the descriptor of the first of Data.
 const FirstData = 6
 
-// Group is a control group that the keeper makes.
+// Group is a control group that the shim creates.
 type Group struct {
 	Dir     string    `json:"dir"`
 	Unified bool      `json:"unified,omitempty"` // of version 2
 	Set     []Setting `json:"set,omitempty"`
 }
 
-// Setting is a file of a group.
+// Setting is the value of a file of a group.
 type Setting struct {
 	File  string `json:"file"`
 	Value string `json:"value"`
-	// Optional is one that not every kernel has.
+	// Optional means that some kernels lack the file.
 	Optional bool `json:"optional,omitempty"`
 }
 
-// Go follows a Plan.
+// Go follows the Config in the shim's input.
 const Go = "go"
 
-// Answer is the one line that a keeper prints: when the guest serves, or when it has ended before.
-type Answer struct {
+// Ready is the one line that the shim prints: when the guest serves, or when it has ended before.
+type Ready struct {
 	Error string `json:"error,omitempty"`
 }

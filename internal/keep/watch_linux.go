@@ -25,7 +25,7 @@ func watch(pid int, limit int64, kills *os.File, done <-chan struct{}) {
 			return
 		case <-tick.C:
 		}
-		all := proc.Below(proc.Relatives(), pid)
+		all := proc.Descendants(proc.Processes(), pid)
 		var sum, most int64
 		victim := 0
 		for _, r := range all {

@@ -27,7 +27,7 @@ func Become(s Spec) error {
 		_ = os.WriteFile("/proc/self/oom_score_adj", fmt.Appendf(nil, "%d", s.OOMScoreAdj), 0) // best effort, as in Start
 	}
 	return fmt.Errorf("start %s: %w", s.Argv[0], onThrowawayThread(func() error {
-		if err := errors.Join(s.User.Cgroup.join(), s.User.Place.enter()); err != nil {
+		if err := errors.Join(s.User.Cgroup.join(), s.User.Namespace.enter()); err != nil {
 			return err
 		}
 		// Of every thread: of this one alone it would be the first one's user that others see until the new program is there.

@@ -6,9 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KeepFiles sees to it that no child gets the files that our caller left open beyond the standard ones. A child that
-// outlives us would hold them: the lock of a script that calls us, a pipe whose end is waited for. Kernels before 5.11 go on without.
-func KeepFiles() {
+// SetCloseOnExec keeps children from inheriting the files that this program's caller left open, except the standard
+// ones. A child that outlives this program would hold them: the lock of a calling script, or a pipe whose end a reader
+// waits for. Kernels before 5.11 do not support it.
+func SetCloseOnExec() {
 	const firstOther = 3
 	_ = unix.CloseRange(firstOther, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-func TestKeepFiles(t *testing.T) {
+func TestSetCloseOnExec(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func TestKeepFiles(t *testing.T) {
 	if !look() {
 		t.Fatal("a child does not get the file at all")
 	}
-	if proc.KeepFiles(); look() {
+	if proc.SetCloseOnExec(); look() {
 		t.Error("a child still gets the caller's file")
 	}
 }

@@ -2,5 +2,5 @@
 
 package proc
 
-// KeepFiles is only there on Linux.
-func KeepFiles() {}
+// SetCloseOnExec does nothing: it is for Linux only.
+func SetCloseOnExec() {}

@@ -14,7 +14,7 @@ import (
 type outputs struct {
 	read, write []*os.File
 	to          []io.Writer
-	feeds       []*Feed
+	feeds       []*PipeCopier
 }
 
 // outputs gives a command its output: a file as it is, else a pipe; one for both streams
@@ -70,7 +70,7 @@ func (o *outputs) started(err error) error {
 		return errors.Join(err, o.close(o.read))
 	}
 	for i, r := range o.read {
-		o.feeds = append(o.feeds, NewFeed(r, o.to[i]))
+		o.feeds = append(o.feeds, NewPipeCopier(r, o.to[i]))
 	}
 	return nil
 }
@@ -78,9 +78,9 @@ func (o *outputs) started(err error) error {
 // end waits until what the child has written is passed on, and takes the pipes from what it has left behind.
 func (o *outputs) end() (err error) {
 	until := time.Now().Add(pipeDelay)
-	for _, f := range o.feeds {
-		f.Cut(time.Until(until))
-		err = errors.Join(err, f.Err())
+	for _, c := range o.feeds {
+		c.Abandon(time.Until(until))
+		err = errors.Join(err, c.Err())
 	}
 	return err
 }

@@ -22,7 +22,7 @@ func startApart(cmd *exec.Cmd, c *Cgroup, user *Credential) error {
 			return err
 		}
 		if user != nil {
-			if err := errors.Join(user.Place.enter(), giveUp()); err != nil {
+			if err := errors.Join(user.Namespace.enter(), giveUp()); err != nil {
 				return err
 			}
 		}

@@ -27,8 +27,8 @@ type Credential struct {
 	Groups   []uint32
 	// Cgroup is where processes of this user begin, unless a Spec names another; nil means in the caller's.
 	Cgroup *Cgroup
-	// Place is what processes of this user see of the machine; nil means what the caller sees.
-	Place *Place
+	// Namespace is what processes of this user see of the machine; nil means what the caller sees.
+	Namespace *Namespace
 }
 
 // Owner is the user whose files count; nil for no credential: anybody's.
@@ -72,7 +72,7 @@ type Spec struct {
 	Tied syscall.Signal
 	// OwnSockets keeps a Tied child, and all that it starts, from sockets without a path of others, where the kernel can: since Linux 6.12.
 	OwnSockets bool
-	// Namespaces are those that a Tied child is the first process of: flags of clone(2). Linux only.
+	// Namespaces are the namespaces whose first process is a Tied child: flags of clone(2). Linux only.
 	Namespaces uintptr
 	// Started, if non-nil, receives the process before Start returns.
 	Started func(*Process)

@@ -8,17 +8,16 @@ import (
 	"time"
 )
 
-// Rounds and pause of a Sweep: a process that forks as fast as it is killed
-// loses well within them, because every round kills all that exist.
+// Rounds and pause of a Sweep. Each round kills all existing processes, so even a process that forks as fast as it is
+// killed is gone within a few.
 const (
 	sweepRounds = 50
 	sweepPause  = 10 * time.Millisecond
 )
 
-// Sweep kills every process of uid (real or effective) but the caller and those
-// to spare (nil means none), until none is left or the rounds are used up, and reports how
-// many withstood. Killing a command's group is not enough: tool shells of agents open
-// sessions of their own.
+// Sweep kills all processes of uid (real or effective) except the caller and the spared ones (nil spares none). It
+// repeats that until none remains or the rounds are used up, and returns how many survived. Killing a command's group
+// is not enough: shells of agents' tools open sessions of their own.
 func Sweep(uid uint32, spare func(pid int) bool) (left int) {
 	for range sweepRounds {
 		left = 0
@@ -38,7 +37,7 @@ func Sweep(uid uint32, spare func(pid int) bool) (left int) {
 
 // OfUser lists the processes of uid in the caller's PID namespace that are not
 // zombies, without the caller. Processes of inner containers share the uid (root
-// in them is the sandbox user) but not the namespace: they are the inner engine's to stop.
+// in them is the sandbox user) but not the namespace: the inner engine stops them.
 func OfUser(uid uint32) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -56,7 +55,7 @@ func OfUser(uid uint32) []int {
 		}
 		status, err := os.ReadFile("/proc/" + e.Name() + "/status")
 		if err != nil {
-			continue // gone meanwhile
+			continue // it has ended meanwhile
 		}
 		if ns, err := os.Readlink("/proc/" + e.Name() + "/ns/pid"); err == nil && ns != own {
 			continue

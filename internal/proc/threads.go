@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// KeepThreads makes n threads that wait for work. A Go program that needs a new
-// thread and gets none is ended by its runtime; a process that must outlive code that uses up
-// every process of the box (each thread is one) has them before that code starts.
-func KeepThreads(n int) {
+// PrestartThreads creates n threads that wait for work. The Go runtime ends a program that needs a new thread and
+// cannot get one. A process that must survive code that uses up all processes of the box (threads count) calls it
+// before that code starts.
+func PrestartThreads(n int) {
 	var all, done sync.WaitGroup
 	all.Add(n)
 	for range n {

@@ -6,9 +6,9 @@ import (
 )
 
 // It does not run beside other tests: those of places end threads.
-func TestKeepThreads(t *testing.T) {
+func TestPrestartThreads(t *testing.T) {
 	const n = 40
-	KeepThreads(n)
+	PrestartThreads(n)
 	list, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		t.Fatal(err)

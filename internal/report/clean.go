@@ -34,7 +34,7 @@ func clean(s string) string {
 			b.WriteString("    ")
 			marks = 0
 			continue
-		case r != '\n' && text.Unseen(r):
+		case r != '\n' && text.IsInvisible(r):
 			continue
 		}
 		if r >= firstMark && unicode.In(r, unicode.Mn, unicode.Me) {

@@ -208,7 +208,7 @@ const maxURL = 2000
 
 // webAddress is an absolute address of the web in its encoded form, or "" for anything else.
 func webAddress(s string) string {
-	if s == "" || len(s) > maxURL || !utf8.ValidString(s) || strings.ContainsFunc(s, text.Unseen) {
+	if s == "" || len(s) > maxURL || !utf8.ValidString(s) || strings.ContainsFunc(s, text.IsInvisible) {
 		return ""
 	}
 	u, err := url.Parse(s)

@@ -41,7 +41,7 @@ func safeMarkdown(t *testing.T, body string) {
 	if n := utf8.RuneCountInString(body); n > maxMarkdown || !utf8.ValidString(body) {
 		t.Errorf("%d characters, valid: %v", n, utf8.ValidString(body))
 	}
-	if i := strings.IndexFunc(body, func(r rune) bool { return r != '\n' && r != '\ufe0f' && text.Unseen(r) }); i >= 0 {
+	if i := strings.IndexFunc(body, func(r rune) bool { return r != '\n' && r != '\ufe0f' && text.IsInvisible(r) }); i >= 0 {
 		t.Errorf("an unseen character at %d: %q", i, body[i:min(i+40, len(body))])
 	}
 	if m := actedRaw.FindString(ours.ReplaceAllString(body, "")); m != "" {
@@ -151,7 +151,7 @@ func safeHTML(t *testing.T, s string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := strings.IndexFunc(s, func(r rune) bool { return r != '\n' && r != '\ufe0f' && text.Unseen(r) }); i >= 0 {
+	if i := strings.IndexFunc(s, func(r rune) bool { return r != '\n' && r != '\ufe0f' && text.IsInvisible(r) }); i >= 0 {
 		t.Errorf("an unseen character at %d: %q", i, s[i:min(i+40, len(s))])
 	}
 	csp, styles := "", 0

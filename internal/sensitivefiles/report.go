@@ -119,7 +119,7 @@ func (d *diff) mode(path, was, is string) {
 			d.add(executable, path, verb)
 		}
 	}
-	if was == modeNone && strings.ContainsFunc(path, text.Unseen) {
+	if was == modeNone && strings.ContainsFunc(path, text.IsInvisible) {
 		d.add(hiddenName, path, verb)
 	}
 }
@@ -174,7 +174,7 @@ func (d *diff) report() []workorder.SurfaceFinding {
 
 // shown returns a path as it can be displayed: one with characters that are not shown has them escaped.
 func shown(path string) string {
-	if utf8.ValidString(path) && !strings.ContainsFunc(path, text.Unseen) {
+	if utf8.ValidString(path) && !strings.ContainsFunc(path, text.IsInvisible) {
 		return path
 	}
 	return strings.Trim(strconv.QuoteToASCII(path), `"`)

@@ -15,18 +15,18 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
-// Mark is the state of a work tree's report files at one moment. A report that
+// FileState is the state of a work tree's report files at one moment. A report that
 // was there before a command ran says nothing about the command, and clocks of
 // file systems are too coarse to ask which is newer.
-type Mark map[string]stamp
+type FileState map[string]stamp
 
 type stamp struct {
 	size, inode   int64
 	written, made int64 // nanoseconds of modification and of the inode's change
 }
 
-// Found is a report file that a command wrote.
-type Found struct {
+// ReportFile is a report file that a command wrote.
+type ReportFile struct {
 	Path   string // in the work tree, with slashes
 	Format Format
 }
@@ -63,14 +63,14 @@ var usualNames = pattern.New(`(?i)(?:^|/)(?:` +
 	`)$`)
 
 // MarkFiles remembers the report files that are in a work tree before a command runs.
-func MarkFiles(root *os.Root) (Mark, error) {
-	m := Mark{}
+func MarkFiles(root *os.Root) (FileState, error) {
+	m := FileState{}
 	err := walk(root, func(p string, st stamp) { m[p] = st })
 	return m, err
 }
 
 // Find lists the report files that were written since the mark.
-func Find(root *os.Root, before Mark) ([]Found, error) {
+func Find(root *os.Root, before FileState) ([]ReportFile, error) {
 	var paths []string
 	err := walk(root, func(p string, st stamp) {
 		if before[p] != st {
@@ -78,13 +78,13 @@ func Find(root *os.Root, before Mark) ([]Found, error) {
 		}
 	})
 	slices.Sort(paths)
-	var found []Found
+	var found []ReportFile
 	for _, p := range paths {
 		if len(found) == maxReports {
 			return found, fmt.Errorf("look for test reports: more than %d files, the rest is not read", maxReports)
 		}
 		if f := detectFile(root, p); f != None {
-			found = append(found, Found{Path: p, Format: f})
+			found = append(found, ReportFile{Path: p, Format: f})
 		}
 	}
 	return found, err
@@ -92,7 +92,7 @@ func Find(root *os.Root, before Mark) ([]Found, error) {
 
 // Read gives the report of a command: what it wrote into the work tree since the
 // mark, and what it printed. Nil and no error means that there is none. Beside an error comes what could be read.
-func Read(root *os.Root, before Mark, output io.Reader) (*Report, error) {
+func Read(root *os.Root, before FileState, output io.Reader) (*Report, error) {
 	found, err := Find(root, before)
 	errs := []error{err}
 	byFormat := map[Format]*Report{}
@@ -274,7 +274,7 @@ func detectFile(root *os.Root, p string) Format {
 	return Detect(head[:n])
 }
 
-func readFile(root *os.Root, found Found, left *int64) (*Report, error) {
+func readFile(root *os.Root, found ReportFile, left *int64) (*Report, error) {
 	f, size, err := open(root, found.Path)
 	if err != nil {
 		return nil, err

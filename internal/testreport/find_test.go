@@ -82,7 +82,7 @@ func TestFind(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := int64(maxTotal)
-	if _, err := readFile(root, Found{Path: "junit.xml", Format: JUnit}, &left); err == nil || !strings.Contains(err.Error(), "no regular file") {
+	if _, err := readFile(root, ReportFile{Path: "junit.xml", Format: JUnit}, &left); err == nil || !strings.Contains(err.Error(), "no regular file") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -172,7 +172,7 @@ func printable(s string) string {
 	if strings.Contains(s, "\x1b") {
 		s = escapes.ReplaceAllString(s, "")
 	}
-	return texts.Seen(s)
+	return texts.Visible(s)
 }
 
 func name(s string) string { return oneLine(s, maxName) }

@@ -50,7 +50,7 @@ func cleanLine(out *strings.Builder, s string) {
 			continue
 		case r == '\t':
 			out.WriteString("    ")
-		case r == utf8.RuneError && n == 1, Acts(r):
+		case r == utf8.RuneError && n == 1, IsControl(r):
 			out.WriteRune(utf8.RuneError)
 		default:
 			out.WriteString(s[:n])

@@ -59,7 +59,7 @@ func cleanPart(s string) string {
 			out.WriteRune(r)
 		case r == '\r':
 			out.WriteByte('\n')
-		case r == utf8.RuneError && n == 1, Acts(r):
+		case r == utf8.RuneError && n == 1, IsControl(r):
 			out.WriteRune(utf8.RuneError)
 		default:
 			out.WriteString(s[:n])

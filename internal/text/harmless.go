@@ -6,14 +6,14 @@ import (
 	"unicode/utf8"
 )
 
-// Acts tells whether a terminal obeys a character instead of showing it: a control character, a mark that changes the
+// IsControl tells whether a terminal obeys a character instead of showing it: a control character, a mark that changes the
 // direction of what follows, a separator of lines or paragraphs.
-func Acts(r rune) bool {
+func IsControl(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }
 
-// Unseen tells whether a character takes no place, or changes the order of others: it can carry a text that only machines read.
-func Unseen(r rune) bool {
+// IsInvisible tells whether a character takes no place, or changes the order of others: it can carry a text that only machines read.
+func IsInvisible(r rune) bool {
 	if r >= ' ' && r < 0x7f {
 		return false // most are
 	}
@@ -30,13 +30,13 @@ func EndsLine(r rune) bool {
 	return r == '\r' || r == '\v' || r == '\f' || r == '\u0085' || r == '\u2028' || r == '\u2029'
 }
 
-// Seen is s without what is unseen, with line feeds as its only ends of lines; tabs stay. Broken bytes become U+FFFD.
-func Seen(s string) string {
+// Visible is s without what is unseen, with line feeds as its only ends of lines; tabs stay. Broken bytes become U+FFFD.
+func Visible(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case EndsLine(r):
 			return '\n'
-		case r != '\n' && r != '\t' && Unseen(r):
+		case r != '\n' && r != '\t' && IsInvisible(r):
 			return -1
 		}
 		return r

@@ -14,8 +14,8 @@ func Cut(s string, n int) string { return cut(s, n, " […]") }
 // Short is s in at most n bytes, of which the last are an ellipsis where something is left out.
 func Short(s string, n int) string { return cut(s, n, ellipsis) }
 
-// Begin is the beginning of s, in whole characters of at most n bytes.
-func Begin(s string, n int) string {
+// Prefix is the beginning of s, in whole characters of at most n bytes.
+func Prefix(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
@@ -32,9 +32,9 @@ func cut(s string, n int, mark string) string {
 		return s
 	}
 	if n < len(mark) {
-		return Begin(mark, n)
+		return Prefix(mark, n)
 	}
-	return Begin(s, n-len(mark)) + mark
+	return Prefix(s, n-len(mark)) + mark
 }
 
 // Runes is s in at most n characters, the last of them an ellipsis where something is left out.

@@ -21,10 +21,10 @@ func TestShortened(t *testing.T) {
 		{Short, "abcdef", 2, ""},
 		{Short, "abc", -1, ""},
 		{Short, "\x80\x80\x80\x80\x80", 4, "…"},
-		{Begin, "äöü", 3, "ä"},
-		{Begin, "äöü", 1, ""},
-		{Begin, "abc", 9, "abc"},
-		{Begin, "abc", -1, ""},
+		{Prefix, "äöü", 3, "ä"},
+		{Prefix, "äöü", 1, ""},
+		{Prefix, "abc", 9, "abc"},
+		{Prefix, "abc", -1, ""},
 		{Runes, "äöü", 3, "äöü"},
 		{Runes, "äöüß", 3, "äö…"},
 		{Runes, "ab", 1, "…"},
@@ -41,7 +41,7 @@ func TestShortened(t *testing.T) {
 func FuzzShortened(f *testing.F) {
 	f.Add("äöü", 4)
 	f.Fuzz(func(t *testing.T, s string, n int) {
-		for _, got := range []string{Cut(s, n), Short(s, n), Begin(s, n)} {
+		for _, got := range []string{Cut(s, n), Short(s, n), Prefix(s, n)} {
 			if len(got) > max(n, 0) || utf8.ValidString(s) && !utf8.ValidString(got) {
 				t.Errorf("%q in %d bytes: %q", s, n, got)
 			}

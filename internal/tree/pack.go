@@ -32,20 +32,20 @@ func (s *Sum) leave(name string) {
 	}
 }
 
-// UnreadError is of files that could not be read. All others were packed.
-type UnreadError struct {
+// ReadError is of files that could not be read. All others were packed.
+type ReadError struct {
 	Count int64
 	First error
 }
 
-func (e *UnreadError) Error() string {
+func (e *ReadError) Error() string {
 	if e.Count == 1 {
 		return e.First.Error()
 	}
 	return fmt.Sprintf("%d files cannot be read, the first: %v", e.Count, e.First)
 }
 
-func (e *UnreadError) Unwrap() error { return e.First }
+func (e *ReadError) Unwrap() error { return e.First }
 
 // ErrChanged is of a file that became shorter while it was read. The tar is not whole.
 var ErrChanged = errors.New("it changed while it was read")
@@ -63,7 +63,7 @@ func Pack(ctx context.Context, w io.Writer, name, top string) (Sum, error) {
 	if info, err := os.Lstat(at); err != nil {
 		return Sum{}, err
 	} else if !info.IsDir() && !info.Mode().IsRegular() {
-		return Sum{}, &fs.PathError{Op: "read", Path: name, Err: ErrNoFile}
+		return Sum{}, &fs.PathError{Op: "read", Path: name, Err: ErrNotRegular}
 	}
 	p := &packer{ctx: ctx, w: tar.NewWriter(w), at: at, top: top, buf: make([]byte, bufferSize)}
 	if err := untrusted.Walk(at, p.visit); err != nil {
@@ -84,7 +84,7 @@ type packer struct {
 	at, top string
 	buf     []byte
 	sum     Sum
-	unread  UnreadError
+	unread  ReadError
 }
 
 // visit packs one file. What of it cannot be read is noted; an error ends everything.
@@ -151,8 +151,8 @@ func (p *packer) file(name string, h *tar.Header) error {
 	return err
 }
 
-// ErrNoFile is of what is no regular file.
-var ErrNoFile = errors.New("it is a folder, a device, a pipe or a socket")
+// ErrNotRegular is of what is no regular file.
+var ErrNotRegular = errors.New("it is a folder, a device, a pipe or a socket")
 
 // Open opens a regular file, and waits for nothing: a pipe is no file, and a device is not touched.
 func Open(name string) (*os.File, error) {
@@ -169,14 +169,14 @@ func openFile(name string, flags int) (*os.File, fs.FileInfo, error) {
 		return nil, nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, nil, &fs.PathError{Op: "read", Path: name, Err: ErrNoFile}
+		return nil, nil, &fs.PathError{Op: "read", Path: name, Err: ErrNotRegular}
 	}
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY|flags, 0)
 	if err != nil {
 		return nil, nil, err
 	}
 	if info, err = f.Stat(); err == nil && !info.Mode().IsRegular() { // it was another a moment ago
-		err = &fs.PathError{Op: "read", Path: name, Err: ErrNoFile}
+		err = &fs.PathError{Op: "read", Path: name, Err: ErrNotRegular}
 	}
 	if err != nil {
 		_ = f.Close()

@@ -160,9 +160,9 @@ func TestHostileArchives(t *testing.T) {
 		want    error
 		left    int64
 	}{
-		"up":                             {archive(t, file("../victim/f")), ErrOutside, 0},
-		"up later":                       {archive(t, file("t/../../victim/f")), ErrOutside, 0},
-		"absolute":                       {archive(t, file("/etc/sandbox-agent-evil")), ErrOutside, 0},
+		"up":                             {archive(t, file("../victim/f")), ErrOutsideRoot, 0},
+		"up later":                       {archive(t, file("t/../../victim/f")), ErrOutsideRoot, 0},
+		"absolute":                       {archive(t, file("/etc/sandbox-agent-evil")), ErrOutsideRoot, 0},
 		"a file by a link":               {archive(t, link("t/l", "../../victim"), file("t/l/f")), nil, 1},
 		"a file by a link inside":        {archive(t, dir("t"), dir("t/d"), link("t/l", "d"), file("t/l/f")), fs.ErrExist, 0},
 		"a link that is absolute":        {archive(t, link("t/l", "/etc")), nil, 1},
@@ -170,24 +170,24 @@ func TestHostileArchives(t *testing.T) {
 		"a link beside what is unpacked": {archive(t, dir("t"), link("t/l", "../x")), nil, 1},
 		"a link as the whole":            {archive(t, link("t", "x")), nil, 1},
 		"a link through a link":          {archive(t, dir("t/a/b"), link("t/a/b/up", "../.."), link("t/out", "a/b/up/../..")), nil, 1},
-		"a hard link to outside":         {archive(t, hard("t/h", "../victim/secret")), ErrOutside, 0},
-		"a hard link to a link":          {archive(t, dir("t/a/b"), link("t/a/b/up", "../.."), hard("t/h", "t/a/b/up")), ErrOutside, 0},
+		"a hard link to outside":         {archive(t, hard("t/h", "../victim/secret")), ErrOutsideRoot, 0},
+		"a hard link to a link":          {archive(t, dir("t/a/b"), link("t/a/b/up", "../.."), hard("t/h", "t/a/b/up")), ErrOutsideRoot, 0},
 		"a device": {archive(t, tar.Header{Typeflag: tar.TypeChar, Name: "t/null", Devmajor: 1, Devminor: 3},
 			tar.Header{Typeflag: tar.TypeFifo, Name: "t/p"}), nil, 2},
 		"a folder over a file": {archive(t, file("t/f"), dir("t/f")), fs.ErrExist, 0},
 		"a file over a folder": {archive(t, dir("t/f"), file("t/f")), fs.ErrExist, 0},
-		"many":                 {archive(t, slices.Repeat([]tar.Header{dir("t")}, 101)...), ErrBounds, 0},
+		"many":                 {archive(t, slices.Repeat([]tar.Header{dir("t")}, 101)...), ErrLimit, 0},
 		"large": {
 			archive(t, tar.Header{Typeflag: tar.TypeReg, Name: "t/f", Gname: strings.Repeat("x", 1001)}),
-			ErrBounds, 0,
+			ErrLimit, 0,
 		},
-		"huge":       {huge, ErrBounds, 0},
+		"huge":       {huge, ErrLimit, 0},
 		"no archive": {bytes.Repeat([]byte("noise"), 1000), ErrArchive, 0},
 		"half an archive": {archive(t, tar.Header{
 			Typeflag: tar.TypeReg, Name: "t/f",
 			Gname: strings.Repeat("x", 900),
 		})[:700], ErrArchive, 0},
-		"much behind it": {append(archive(t, file("t/f")), make([]byte, 2<<20)...), ErrBounds, 0},
+		"much behind it": {append(archive(t, file("t/f")), make([]byte, 2<<20)...), ErrLimit, 0},
 		"a long name":    {archive(t, file("t/"+strings.Repeat("n", 300))), syscall.ENAMETOOLONG, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -224,7 +224,7 @@ func TestHostileArchives(t *testing.T) {
 	// Meta headers without an end are as little use.
 	long := archive(t, tar.Header{Typeflag: tar.TypeReg, Name: strings.Repeat("p/", 200) + "f", Format: tar.FormatPAX})
 	r := &endless{part: long[:1024]}
-	if _, err := Unpack(t.TempDir(), r, Options{MaxFiles: 10, MaxBytes: 1000}); !errors.Is(err, ErrBounds) {
+	if _, err := Unpack(t.TempDir(), r, Options{MaxFiles: 10, MaxBytes: 1000}); !errors.Is(err, ErrLimit) {
 		t.Errorf("endless meta headers: %v", err)
 	}
 }
@@ -246,12 +246,12 @@ func TestUnread(t *testing.T) {
 	dir := t.TempDir()
 	must(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600), os.Symlink("pipe", filepath.Join(dir, "link")),
 		os.Symlink("none", filepath.Join(dir, "dangling")))
-	for name, want := range map[string]error{"pipe": ErrNoFile, "link": ErrNoFile, ".": ErrNoFile, "dangling": fs.ErrNotExist} {
+	for name, want := range map[string]error{"pipe": ErrNotRegular, "link": ErrNotRegular, ".": ErrNotRegular, "dangling": fs.ErrNotExist} {
 		if f, err := Open(filepath.Join(dir, name)); !errors.Is(err, want) {
 			t.Errorf("%s: %v %v", name, f, err)
 		}
 	}
-	if _, err := Pack(t.Context(), io.Discard, filepath.Join(dir, "link"), "t"); !errors.Is(err, ErrNoFile) {
+	if _, err := Pack(t.Context(), io.Discard, filepath.Join(dir, "link"), "t"); !errors.Is(err, ErrNotRegular) {
 		t.Errorf("a pipe packed: %v", err)
 	}
 	if os.Geteuid() == 0 {
@@ -260,7 +260,7 @@ func TestUnread(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "a"), nil, 0), os.WriteFile(filepath.Join(dir, "b"), nil, 0),
 		os.WriteFile(filepath.Join(dir, "c"), nil, 0o600))
 	sum, err := Pack(t.Context(), io.Discard, dir, "t")
-	if u, ok := errors.AsType[*UnreadError](err); !ok || u.Count != 2 || sum.Files != 3 {
+	if u, ok := errors.AsType[*ReadError](err); !ok || u.Count != 2 || sum.Files != 3 {
 		t.Errorf("%+v, %v", sum, err)
 	}
 }

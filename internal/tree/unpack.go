@@ -15,10 +15,10 @@ import (
 )
 
 var (
-	// ErrOutside is of an archive that would write outside of its folder.
-	ErrOutside = errors.New("it leads out of the folder")
-	// ErrBounds is of an archive with more than may be.
-	ErrBounds = errors.New("there is more than may be")
+	// ErrOutsideRoot is of an archive that would write outside of its folder.
+	ErrOutsideRoot = errors.New("it leads out of the folder")
+	// ErrLimit is of an archive with more than may be.
+	ErrLimit = errors.New("there is more than may be")
 	// ErrArchive is of what is no archive, or not a whole one.
 	ErrArchive = errors.New("the archive cannot be read")
 )
@@ -74,7 +74,7 @@ type bounded struct {
 
 func (b *bounded) Read(p []byte) (int, error) {
 	if b.left <= 0 {
-		return 0, ErrBounds
+		return 0, ErrLimit
 	}
 	n, err := b.r.Read(p[:min(int64(len(p)), b.left)])
 	b.left -= int64(n)
@@ -111,7 +111,7 @@ func (u *unpacker) all(r io.Reader) error {
 			continue // its bytes are bounded
 		}
 		if u.entries++; u.MaxFiles > 0 && u.entries > u.MaxFiles {
-			return fmt.Errorf("%w: more than %d files", ErrBounds, u.MaxFiles)
+			return fmt.Errorf("%w: more than %d files", ErrLimit, u.MaxFiles)
 		}
 		if err := u.entry(h, tr); err != nil {
 			return err
@@ -123,7 +123,7 @@ func (u *unpacker) all(r io.Reader) error {
 func rest(r io.Reader) error {
 	n, err := io.Copy(io.Discard, io.LimitReader(r, maxRest+1))
 	if err == nil && n > maxRest {
-		err = ErrBounds
+		err = ErrLimit
 	}
 	return err
 }
@@ -150,7 +150,7 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 		return u.folder(name, perm)
 	case tar.TypeReg:
 		if u.MaxBytes > 0 && h.Size > u.MaxBytes-u.sum.Bytes {
-			return fmt.Errorf("%w: more than %d bytes", ErrBounds, u.MaxBytes)
+			return fmt.Errorf("%w: more than %d bytes", ErrLimit, u.MaxBytes)
 		}
 		return u.file(name, perm, r)
 	case tar.TypeSymlink:
@@ -170,7 +170,7 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 func (u *unpacker) name(raw string) (name, below string, err error) {
 	parts := strings.Split(strings.TrimSuffix(raw, "/"), "/")
 	if parts[0] == "" || slices.Contains(parts, "..") || strings.ContainsRune(raw, 0) {
-		return "", "", fmt.Errorf("%q: %w", raw, ErrOutside)
+		return "", "", fmt.Errorf("%q: %w", raw, ErrOutsideRoot)
 	}
 	below = path.Join(parts[1:]...)
 	if u.Top != "" {
@@ -269,7 +269,7 @@ func (u *unpacker) link(name, target string) error {
 		return err
 	}
 	if !info.Mode().IsRegular() { // another name of a link would lead elsewhere
-		return fmt.Errorf("%q: %w", target, ErrOutside)
+		return fmt.Errorf("%q: %w", target, ErrOutsideRoot)
 	}
 	if err := u.enter(path.Dir(name)); err != nil {
 		return err
@@ -283,7 +283,7 @@ func (u *unpacker) link(name, target string) error {
 // put makes a file or link and brings it to its place at once.
 func (u *unpacker) put(name string, mk func(temp string) error) error {
 	if name == "." {
-		return fmt.Errorf("%q: %w", name, ErrOutside)
+		return fmt.Errorf("%q: %w", name, ErrOutsideRoot)
 	}
 	temp := path.Join(path.Dir(name), TempName())
 	err := mk(temp)

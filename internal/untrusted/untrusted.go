@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// ErrForeign is of a name that is no file of the user's own.
-var ErrForeign = errors.New("it is a link, no regular file, or somebody else's")
+// ErrUnsafe is of a name that is no file of the user's own.
+var ErrUnsafe = errors.New("it is a link, no regular file, or somebody else's")
 
 // Open opens a file of the folder root: a regular one that belongs to uid and has this name only. It waits for nothing. A nil
 // uid takes any owner's.
@@ -27,11 +27,11 @@ func Open(root *os.Root, name string, uid *uint32) (*os.File, fs.FileInfo, error
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil, err
 		}
-		return nil, nil, ErrForeign
+		return nil, nil, ErrUnsafe
 	}
 	fi, err := f.Stat()
 	if err == nil && !own(entry, fi, uid) {
-		err = ErrForeign
+		err = ErrUnsafe
 	}
 	if err != nil {
 		_ = f.Close()

@@ -31,18 +31,18 @@ func TestRead(t *testing.T) {
 	}{
 		"a file":          {file("x"), &me, "x", nil},
 		"anybody's":       {file("x"), nil, "x", nil},
-		"somebody else's": {file("x"), &other, "", untrusted.ErrForeign},
+		"somebody else's": {file("x"), &other, "", untrusted.ErrUnsafe},
 		"nothing":         {func(string) error { return nil }, &me, "", fs.ErrNotExist},
-		"a link":          {func(p string) error { return os.Symlink(outside, p) }, &me, "", untrusted.ErrForeign},
+		"a link":          {func(p string) error { return os.Symlink(outside, p) }, &me, "", untrusted.ErrUnsafe},
 		"a link to a file beside it": {func(p string) error {
 			return errors.Join(os.WriteFile(filepath.Join(filepath.Dir(p), "beside"), []byte("x"), 0o600), os.Symlink("beside", p))
-		}, &me, "", untrusted.ErrForeign},
+		}, &me, "", untrusted.ErrUnsafe},
 		"a second name": {func(p string) error {
 			beside := filepath.Join(filepath.Dir(p), "beside")
 			return errors.Join(os.WriteFile(beside, []byte("x"), 0o600), os.Link(beside, p))
-		}, &me, "", untrusted.ErrForeign},
-		"a pipe":      {func(p string) error { return syscall.Mkfifo(p, 0o600) }, &me, "", untrusted.ErrForeign},
-		"a folder":    {func(p string) error { return os.Mkdir(p, 0o700) }, &me, "", untrusted.ErrForeign},
+		}, &me, "", untrusted.ErrUnsafe},
+		"a pipe":      {func(p string) error { return syscall.Mkfifo(p, 0o600) }, &me, "", untrusted.ErrUnsafe},
+		"a folder":    {func(p string) error { return os.Mkdir(p, 0o700) }, &me, "", untrusted.ErrUnsafe},
 		"the largest": {file(strings.Repeat("x", 10)), &me, strings.Repeat("x", 10), nil},
 	} {
 		t.Run(name, func(t *testing.T) {

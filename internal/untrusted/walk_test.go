@@ -91,7 +91,7 @@ func TestWalkOfADeepFolder(t *testing.T) {
 	}
 	said := 0
 	err := untrusted.Walk(dir, func(_ string, _ fs.FileInfo, err error) error {
-		if errors.Is(err, untrusted.ErrDeep) {
+		if errors.Is(err, untrusted.ErrTooDeep) {
 			said++
 		}
 		return nil

@@ -20,13 +20,13 @@ const (
 	maxDepth = 1000
 )
 
-// ErrDeep is of a folder that lies deeper than Walk goes.
-var ErrDeep = fmt.Errorf("it lies deeper than %d folders", maxDepth)
+// ErrTooDeep is of a folder that lies deeper than Walk goes.
+var ErrTooDeep = fmt.Errorf("it lies deeper than %d folders", maxDepth)
 
 // Walk visits a folder, or a single file, and what is below it as filepath.WalkDir does, but in no order, in bounded
 // memory whatever the folders hold, and without following a folder that becomes a link meanwhile. Entries that go
 // meanwhile are passed over. An entry that cannot be read is visited with the error; a folder that lies too deep is
-// with ErrDeep. fs.SkipDir passes over the one entry.
+// with ErrTooDeep. fs.SkipDir passes over the one entry.
 func Walk(top string, visit func(path string, info fs.FileInfo, err error) error) error {
 	info, err := os.Lstat(top)
 	if err != nil {
@@ -86,7 +86,7 @@ func one(parent int, path string, e fs.DirEntry, depth int, visit func(string, f
 		return pass(err)
 	}
 	if depth >= maxDepth {
-		return pass(visit(path, info, ErrDeep))
+		return pass(visit(path, info, ErrTooDeep))
 	}
 	fd, err := unix.Openat(parent, e.Name(), dirFlags, 0)
 	return pass(walk(fd, err, path, info, depth+1, visit))

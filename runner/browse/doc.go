@@ -7,7 +7,7 @@
 // both, and takes only pictures and videos of bounded size from the browser's directory, under names of its
 // own, without following links.
 //
-// Serve starts a server and waits for it. Browser.Look is root's side of the browser. Visit is the browser's
+// Serve starts a server and waits for it. Browser.Visit is root's side of the browser. Visit is the browser's
 // side: it runs in the role `browse` of cmd/entrypoint, reads a request on standard input and prints a line
 // of JSON for each page. Compare computes the difference of two pictures.
 package browse

@@ -32,7 +32,7 @@ for i in $(seq 100); do [ -e `+done+` ] && break; sleep 0.1; done
 			t.Error(err)
 		}
 	}
-	seen, err := b.Look(t.Context(), "http://127.0.0.1:1", "head", []string{"/"}, false)
+	seen, err := b.Visit(t.Context(), "http://127.0.0.1:1", "head", []string{"/"}, false)
 	if err != nil || len(seen.Views) != 2 || len(told) != 2 {
 		t.Fatalf("%v, seen %+v, told %+v", err, seen, told)
 	}
@@ -63,12 +63,12 @@ echo '{"view":{"n":1,"status":99999,"error":"it hung"}}'
 echo '{"view":{"n":2,"status":404}}'
 echo '{"view":{"n":3,"status":200,"picture":true}}'
 echo '{"video":true}'`)
-	seen, err := b.Look(t.Context(), "http://127.0.0.1:1", "head", []string{"/", "/Log in?x=1"}, true)
+	seen, err := b.Visit(t.Context(), "http://127.0.0.1:1", "head", []string{"/", "/Log in?x=1"}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	none := []string{}
-	want := Seen{Video: "evidence/pages/walk-head.webm", Views: []View{
+	want := VisitResult{Video: "evidence/pages/walk-head.webm", Views: []View{
 		{"/", 1280, workorder.PageView{Status: 200, Title: "a[31m [redacted:TOKEN]", Picture: "evidence/pages/01-index-1280-head.png", PictureWidth: 1280, PictureHeight: 900, Console: []string{"error: x y"}, Failed: []string{"GET /a: 404"}}},
 		{"/", 390, workorder.PageView{Error: "it hung", Console: none, Failed: none}},
 		{"/Log in?x=1", 1280, workorder.PageView{Status: 404, Console: none, Failed: none}},
@@ -106,11 +106,11 @@ func TestLookHostile(t *testing.T) {
 		"no JSON":            {`echo '{"view":'; echo '[]'; echo null; echo '"x"'; head -c 100000 /dev/zero; echo`, "2 of 2 ", ""},
 		"unknown page":       {`for n in -1 2 99999999999999999999 1e3; do echo "{\"view\":{\"n\":$n}}"; done`, "2 of 2 ", ""},
 		"no picture":         {view0, "1 of 2 ", "no such file"},
-		"link out":           {`ln -s /etc/passwd $out/page-0.png; ` + view0, "1 of 2 ", untrusted.ErrForeign.Error()},
-		"link within":        {`ln -s good.png $out/page-0.png; ` + view0, "1 of 2 ", untrusted.ErrForeign.Error()},
-		"hard link":          {`ln $out/good.png $out/page-0.png; ` + view0, "1 of 2 ", untrusted.ErrForeign.Error()},
-		"pipe":               {`mkfifo $out/page-0.png; ` + view0, "1 of 2 ", untrusted.ErrForeign.Error()},
-		"folder":             {`mkdir $out/page-0.png; ` + view0, "1 of 2 ", untrusted.ErrForeign.Error()},
+		"link out":           {`ln -s /etc/passwd $out/page-0.png; ` + view0, "1 of 2 ", untrusted.ErrUnsafe.Error()},
+		"link within":        {`ln -s good.png $out/page-0.png; ` + view0, "1 of 2 ", untrusted.ErrUnsafe.Error()},
+		"hard link":          {`ln $out/good.png $out/page-0.png; ` + view0, "1 of 2 ", untrusted.ErrUnsafe.Error()},
+		"pipe":               {`mkfifo $out/page-0.png; ` + view0, "1 of 2 ", untrusted.ErrUnsafe.Error()},
+		"folder":             {`mkdir $out/page-0.png; ` + view0, "1 of 2 ", untrusted.ErrUnsafe.Error()},
 		"text":               {`echo '<script>' >$out/page-0.png; ` + view0, "1 of 2 ", errPicture.Error()},
 		"too large":          {`truncate -s 30M $out/page-0.png; ` + view0, "1 of 2 ", strconv.Itoa(maxPicture)},
 		"link for a folder":  {`rm -r $out; ln -s /etc $out; ` + view0, "", ""},
@@ -121,7 +121,7 @@ func TestLookHostile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := pretend(t, c.script)
-			seen, err := b.Look(t.Context(), "http://127.0.0.1:1", "head", []string{"/"}, false)
+			seen, err := b.Visit(t.Context(), "http://127.0.0.1:1", "head", []string{"/"}, false)
 			if name == "link for a folder" { // the folder is the browser's to ruin, not ours to follow
 				for _, v := range seen.Views {
 					if v.Seen.Picture != "" {
@@ -154,7 +154,7 @@ func TestLookBounds(t *testing.T) {
 	for i := range long {
 		long[i] = "é\x00\x1b\n\u2066" + strings.Repeat("é", 300)
 	}
-	line, err := json.Marshal(told{View: &view{Status: 200, Title: long[0], Console: long, Failed: long, Error: strings.Repeat("e", 8000)}})
+	line, err := json.Marshal(message{View: &view{Status: 200, Title: long[0], Console: long, Failed: long, Error: strings.Repeat("e", 8000)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestLookBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := pretend(t, "cat "+file)
-	seen, err := b.Look(t.Context(), "http://127.0.0.1:1", "base", []string{"/"}, false)
+	seen, err := b.Visit(t.Context(), "http://127.0.0.1:1", "base", []string{"/"}, false)
 	if err == nil || len(seen.Views) != 1 {
 		t.Fatalf("%+v, %v", seen, err)
 	}
@@ -190,7 +190,7 @@ func TestLookEnds(t *testing.T) {
 			}
 		}
 	}()
-	seen, err := b.Look(ctx, "http://127.0.0.1:1", "head", []string{"/"}, true)
+	seen, err := b.Visit(ctx, "http://127.0.0.1:1", "head", []string{"/"}, true)
 	if err == nil || len(seen.Views) != 1 {
 		t.Errorf("%+v, %v", seen, err)
 	}
@@ -198,10 +198,10 @@ func TestLookEnds(t *testing.T) {
 	for i := range many {
 		many[i] = "/"
 	}
-	if _, err := pretend(t, "true").Look(t.Context(), "http://127.0.0.1:1", "head", many, false); err == nil || !strings.Contains(err.Error(), "3 ") {
+	if _, err := pretend(t, "true").Visit(t.Context(), "http://127.0.0.1:1", "head", many, false); err == nil || !strings.Contains(err.Error(), "3 ") {
 		t.Error(err)
 	}
-	if _, err := pretend(t, "true").Look(t.Context(), "http://127.0.0.1:1", "head", []string{"@example.org/"}, false); err == nil {
+	if _, err := pretend(t, "true").Visit(t.Context(), "http://127.0.0.1:1", "head", []string{"@example.org/"}, false); err == nil {
 		t.Error("it looked elsewhere")
 	}
 }

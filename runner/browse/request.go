@@ -70,8 +70,8 @@ type Request struct {
 	Browser string
 }
 
-// told is an output line of the browser's side.
-type told struct {
+// message is an output line of the browser's side.
+type message struct {
 	View  *view  `json:"view,omitempty"`
 	Video bool   `json:"video,omitempty"`
 	Error string `json:"error,omitempty"`
@@ -97,5 +97,5 @@ const (
 // clean returns a text of a page as one line of bounded size, without invisible and bidirectional control
 // characters.
 func clean(s string, most int) string {
-	return text.Short(text.Words(text.Seen(s[:min(len(s), 4*rawNote)])), most)
+	return text.Short(text.Words(text.Visible(s[:min(len(s), 4*rawNote)])), most)
 }

@@ -29,7 +29,7 @@ func Visit(in io.Reader, out io.Writer) error {
 	}
 	b := &visit{Request: req, out: json.NewEncoder(out)}
 	if err := b.run(); err != nil {
-		return b.out.Encode(told{Error: bounded(err.Error())})
+		return b.out.Encode(message{Error: bounded(err.Error())})
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func (v *visit) window(w int, size Size) error {
 	for p, path := range v.Paths {
 		seen := view{N: p*len(Sizes()) + w}
 		v.page(c, path, &seen)
-		if err := v.out.Encode(told{View: &seen}); err != nil {
+		if err := v.out.Encode(message{View: &seen}); err != nil {
 			return fmt.Errorf("report %s: %w", path, err)
 		}
 	}
@@ -171,7 +171,7 @@ func (v *visit) walk() error {
 	if err := os.Rename(path, filepath.Join(v.Dir, videoFile)); err != nil {
 		return fmt.Errorf("record a video: %w", err)
 	}
-	return v.out.Encode(told{Video: true})
+	return v.out.Encode(message{Video: true})
 }
 
 // notes collects the errors of a page. The driver's goroutine calls its listeners.

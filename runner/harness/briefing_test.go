@@ -18,7 +18,7 @@ func TestDevBriefing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		run := Run{Order: o, SessionID: "s", Env: []string{"ANTHROPIC_API_KEY=k", "OPENAI_API_KEY=k"}}
+		run := Input{Order: o, SessionID: "s", Env: []string{"ANTHROPIC_API_KEY=k", "OPENAI_API_KEY=k"}}
 		o.Harness = workorder.Harness{Name: name}
 		if name == workorder.HarnessCommand {
 			o.Harness.Command = []string{"true"}

@@ -31,51 +31,51 @@ var claudeOurs = []string{
 	"-r", "--resume", "-c", "--continue", "--fork-session",
 }
 
-func (c claude) Command(r Run) (Command, error) { return c.command(r, "--session-id") }
+func (c claude) Command(in Input) (Invocation, error) { return c.command(in, "--session-id") }
 
 // Resume continues the session from the CLI's own record, which survives every way of stopping it. The budget
 // then counts for the new process only.
-func (c claude) Resume(r Run) (Command, error) { return c.command(r, "--resume") }
+func (c claude) Resume(in Input) (Invocation, error) { return c.command(in, "--resume") }
 
 // command starts the CLI; session is the flag for the session id.
-func (claude) command(r Run, session string) (Command, error) {
-	spec := r.Order.Harness
+func (claude) command(in Input, session string) (Invocation, error) {
+	spec := in.Order.Harness
 	if err := checkArgs(workorder.HarnessClaudeCode, spec, claudeOurs); err != nil {
-		return Command{}, err
+		return Invocation{}, err
 	}
 	ownSettings := hasFlag(spec.Args, "--settings")
-	direct, err := claudeAuth(r.Env, ownSettings)
+	direct, err := claudeAuth(in.Env, ownSettings)
 	if err != nil {
-		return Command{}, err
+		return Invocation{}, err
 	}
 
-	argv := append(slices.Clone(claudeCode.Task), session, r.SessionID)
+	argv := append(slices.Clone(claudeCode.Task), session, in.SessionID)
 	if spec.Model != "" {
 		argv = append(argv, "--model", spec.Model)
 	}
-	if b := r.Order.MaxBudgetUSD; b != nil {
+	if b := in.Order.MaxBudgetUSD; b != nil {
 		argv = append(argv, "--max-budget-usd", strconv.FormatFloat(*b, 'f', -1, 64))
 	}
 	if !ownSettings {
-		ours, err := claudeSettings(r, direct)
+		ours, err := claudeSettings(in, direct)
 		if err != nil {
-			return Command{}, err
+			return Invocation{}, err
 		}
 		argv = append(argv, "--settings", ours)
 	}
-	if text := briefing(r.Order); text != "" && !hasFlag(spec.Args, "--append-system-prompt") && !hasFlag(spec.Args, "--system-prompt") {
+	if text := briefing(in.Order); text != "" && !hasFlag(spec.Args, "--append-system-prompt") && !hasFlag(spec.Args, "--system-prompt") {
 		argv = append(argv, "--append-system-prompt", text)
 	}
 	argv = append(argv, spec.Args...)
 
 	// The user's own variable is ignored on purpose: inside the workspace the state would be committed.
-	env := []string{claudeCode.DirVariable + "=" + path.Join(r.Home, claudeCode.Dir)}
+	env := []string{claudeCode.DirVariable + "=" + path.Join(in.Home, claudeCode.Dir)}
 	for _, kv := range append(slices.Clone(claudeCode.Env), "CLAUDE_CODE_MAX_RETRIES="+strconv.Itoa(claudeRetries)) {
-		if name, _, _ := strings.Cut(kv, "="); envValue(r.Env, name) == "" {
+		if name, _, _ := strings.Cut(kv, "="); envValue(in.Env, name) == "" {
 			env = append(env, kv)
 		}
 	}
-	return Command{
+	return Invocation{
 		Argv: argv, Env: env,
 		// After SIGINT the CLI still writes a result with the cost; after SIGTERM it does not.
 		Stop: []syscall.Signal{syscall.SIGINT, syscall.SIGTERM},
@@ -107,18 +107,18 @@ func claudeAuth(env []string, ownSettings bool) (direct bool, err error) {
 // claudeSettings returns settings at the CLI's highest level, which a repository's .claude/settings.json
 // cannot override. They fix the server: otherwise the repository could set an environment variable that sends
 // the key to any server, without the model's help. They also contain the notice hook.
-func claudeSettings(r Run, direct bool) (string, error) {
+func claudeSettings(in Input, direct bool) (string, error) {
 	settings := map[string]any{}
 	if direct {
 		server := workorder.APIAnthropic.BaseURLVariable()
-		url := cmp.Or(envValue(r.Env, server), workorder.APIAnthropic.DefaultBaseURL())
+		url := cmp.Or(envValue(in.Env, server), workorder.APIAnthropic.DefaultBaseURL())
 		settings["env"] = map[string]string{server: url}
 	}
-	if r.NoticeFile != "" {
+	if in.NoticeFile != "" {
 		settings["disableAllHooks"] = false
 		settings["hooks"] = map[string]any{hookEvent: []any{map[string]any{
 			"matcher": "*",
-			"hooks":   []any{map[string]any{"type": "command", "command": noticeHook(r), "timeout": noticeHookSeconds}},
+			"hooks":   []any{map[string]any{"type": "command", "command": noticeHook(in), "timeout": noticeHookSeconds}},
 		}}}
 	}
 	b, err := json.Marshal(settings)
@@ -128,11 +128,11 @@ func claudeSettings(r Run, direct bool) (string, error) {
 	return string(b), nil
 }
 
-func (claude) Parser(Run) Parser { return &claudeParser{} }
+func (claude) Parser(Input) Parser { return &claudeParser{} }
 
 // Transcript returns the path of the CLI's own record of the session.
-func (claude) Transcript(r Run) string {
-	return path.Join(claudeCode.Dir, "projects", "*", r.SessionID+".jsonl")
+func (claude) Transcript(in Input) string {
+	return path.Join(claudeCode.Dir, "projects", "*", in.SessionID+".jsonl")
 }
 
 // Cost reads two sources: cost-state, written at the end, for the whole session; and the budget line that the

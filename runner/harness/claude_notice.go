@@ -22,15 +22,15 @@ const (
 // noticeHook prints the notice once per content of the file. The directory that it creates as a mark, in the
 // agent's home, can be created by only one of several concurrent calls. The hook stays silent in a sub-agent,
 // which the CLI marks by agent_id: a sub-agent cannot decide what to do.
-func noticeHook(r Run) string {
-	file, seen := text.Shell(r.NoticeFile), text.Shell(path.Join(r.Home, ".sandbox-agent-told-"+path.Base(path.Dir(r.NoticeFile))))
+func noticeHook(in Input) string {
+	file, seen := text.Shell(in.NoticeFile), text.Shell(path.Join(in.Home, ".sandbox-agent-told-"+path.Base(path.Dir(in.NoticeFile))))
 	return `[ -e ` + file + ` ] || exit 0; case "$(cat)" in *'"agent_id":'*) exit 0;; esac; ` +
 		`mkdir ` + seen + `"$(cksum <` + file + `)" 2>/dev/null && cat ` + file + `; exit 0`
 }
 
 // Notice returns the hook's output.
-func (claude) Notice(r Run, text string) ([]byte, error) {
-	switch args := r.Order.Harness.Args; {
+func (claude) Notice(in Input, text string) ([]byte, error) {
+	switch args := in.Order.Harness.Args; {
 	case hasFlag(args, "--settings"):
 		return nil, errors.New("--settings in harness.args replaces the settings with the notice hook")
 	case hasFlag(args, "--bare"):

@@ -308,7 +308,7 @@ func (p *claudeParser) usage() workorder.Usage {
 	return u
 }
 
-func (p *claudeParser) Halt() string { return p.halt }
+func (p *claudeParser) StopReason() string { return p.halt }
 
 func (p *claudeParser) End(e Exit) Outcome {
 	out := Outcome{

@@ -48,7 +48,7 @@ func replay(t *testing.T, p Parser, path string, e Exit) string {
 			fmt.Fprintf(&out, "%s\n", b)
 		}
 	}
-	if h := p.Halt(); h != "" {
+	if h := p.StopReason(); h != "" {
 		fmt.Fprintf(&out, "halt: %s\n", h)
 	}
 	b, err := json.MarshalIndent(p.End(e), "", "  ")
@@ -195,8 +195,8 @@ func TestClaudeSuccessNeedsACleanExit(t *testing.T) {
 	}
 }
 
-func claudeRun(env ...string) Run {
-	return Run{Order: &workorder.Order{TaskID: "T-AAAAAAAA", Mode: workorder.ModeCreate}, SessionID: "u-u-i-d", Home: "/home/sandbox", Env: env}
+func claudeRun(env ...string) Input {
+	return Input{Order: &workorder.Order{TaskID: "T-AAAAAAAA", Mode: workorder.ModeCreate}, SessionID: "u-u-i-d", Home: "/home/sandbox", Env: env}
 }
 
 func TestClaudeCommand(t *testing.T) {

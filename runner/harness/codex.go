@@ -16,7 +16,7 @@ import (
 
 var codexCLI = agentkind.Of(agentkind.Codex)
 
-type codex struct{ session session }
+type codex struct{ session conversation }
 
 func (*codex) Name() string { return workorder.HarnessCodex }
 
@@ -27,41 +27,41 @@ var codexOurs = []string{
 	"--approve-for-me", "resume", "fork", "review",
 }
 
-func (h *codex) Command(r Run) (Command, error) { return h.command(r, "") }
+func (h *codex) Command(in Input) (Invocation, error) { return h.command(in, "") }
 
 // Resume continues the session from the CLI's own record.
-func (h *codex) Resume(r Run) (Command, error) {
+func (h *codex) Resume(in Input) (Invocation, error) {
 	id := h.session.name()
 	if id == "" {
-		return Command{}, errors.New("harness codex: it was stopped before it had a session")
+		return Invocation{}, errors.New("harness codex: it was stopped before it had a session")
 	}
-	return h.command(r, id)
+	return h.command(in, id)
 }
 
-func (*codex) command(r Run, session string) (Command, error) {
-	spec := r.Order.Harness
+func (*codex) command(in Input, session string) (Invocation, error) {
+	spec := in.Order.Harness
 	if err := checkArgs(workorder.HarnessCodex, spec, codexOurs); err != nil {
-		return Command{}, err
+		return Invocation{}, err
 	}
-	key := cmp.Or(envValue(r.Env, agentkind.CodexKey), envValue(r.Env, agentkind.OpenAIKey)) // the CLI itself ignores the second
+	key := cmp.Or(envValue(in.Env, agentkind.CodexKey), envValue(in.Env, agentkind.OpenAIKey)) // the CLI itself ignores the second
 	if key == "" && !agentkind.CodexOwnProvider(spec.Args) {
-		return Command{}, errors.New("harness codex: no model key: add the secret OPENAI_API_KEY to the project " +
+		return Invocation{}, errors.New("harness codex: no model key: add the secret OPENAI_API_KEY to the project " +
 			"(secrets: {OPENAI_API_KEY: env://OPENAI_API_KEY}) and set it where you run the command; CODEX_API_KEY does as well. " +
 			"A login with ChatGPT is not possible in a sandbox")
 	}
 	argv := slices.Clone(codexCLI.Task)
-	if base := envValue(r.Env, workorder.APIOpenAI.BaseURLVariable()); base != "" {
+	if base := envValue(in.Env, workorder.APIOpenAI.BaseURLVariable()); base != "" {
 		argv = append(argv, "-c", "openai_base_url="+agentkind.TOMLString(base))
 	}
-	if !r.Order.Gateway.RunsProviderTools(r.Order.Network.Mode) {
+	if !in.Order.Gateway.RunsProviderTools(in.Order.Network.Mode) {
 		// The gateway refuses every request with the tool, and "cached" sends it all the same.
 		argv = append(argv, "-c", `web_search="disabled"`)
 	}
-	if r.NoticeFile != "" {
+	if in.NoticeFile != "" {
 		argv = append(
 			argv, "--dangerously-bypass-hook-trust", "-c",
 			fmt.Sprintf("hooks.%s=[{matcher=\"\",hooks=[{type=\"command\",timeout=%d,command=%s}]}]",
-				hookEvent, noticeHookSeconds, agentkind.TOMLString(noticeHook(r))),
+				hookEvent, noticeHookSeconds, agentkind.TOMLString(noticeHook(in))),
 		)
 	}
 	if spec.Model != "" {
@@ -76,7 +76,7 @@ func (*codex) command(r Run, session string) (Command, error) {
 	if key != "" {
 		env = append(env, agentkind.CodexKey+"="+key)
 	}
-	return Command{
+	return Invocation{
 		Argv: append(argv, "-"), Env: env,
 		// Neither SIGTERM nor SIGINT makes it print more.
 		Stop: []syscall.Signal{syscall.SIGTERM},
@@ -84,8 +84,8 @@ func (*codex) command(r Run, session string) (Command, error) {
 }
 
 // Notice returns the hook's output; its format is Claude Code's.
-func (*codex) Notice(r Run, text string) ([]byte, error) {
-	for _, a := range r.Order.Harness.Args {
+func (*codex) Notice(in Input, text string) ([]byte, error) {
+	for _, a := range in.Order.Harness.Args {
 		if strings.Contains(a, "hooks") {
 			return nil, errors.New("harness.args changes the hooks that deliver notices")
 		}
@@ -93,22 +93,22 @@ func (*codex) Notice(r Run, text string) ([]byte, error) {
 	return hookOutput(text)
 }
 
-func (h *codex) Parser(r Run) Parser {
+func (h *codex) Parser(in Input) Parser {
 	zone := time.Local
-	if tz := envValue(r.Env, "TZ"); tz != "" {
+	if tz := envValue(in.Env, "TZ"); tz != "" {
 		// An unknown zone is ignored: at worst the time is a wrong guess.
 		if z, err := time.LoadLocation(strings.TrimPrefix(tz, ":")); err == nil {
 			zone = z
 		}
 	}
 	return &codexParser{
-		session: &h.session, before: h.session.used(), version: r.Order.Harness.Version, model: r.Order.Harness.Model,
+		session: &h.session, before: h.session.used(), version: in.Order.Harness.Version, model: in.Order.Harness.Model,
 		now: func() time.Time { return time.Now().In(zone) },
 	}
 }
 
 // Transcript returns the path of the CLI's own record of the session.
-func (h *codex) Transcript(Run) string {
+func (h *codex) Transcript(Input) string {
 	return path.Join(codexCLI.Dir, "sessions", "*", "*", "*", "rollout-*"+h.session.name()+".jsonl")
 }
 

@@ -14,7 +14,7 @@ const maxOpenItems = 1024
 
 // codexParser reads the lines of "codex exec --json", version 0.169.
 type codexParser struct {
-	session *session
+	session *conversation
 	now     func() time.Time // in the CLI's time zone
 	version string
 	model   string
@@ -226,7 +226,7 @@ func codexResult(o map[string]json.RawMessage) string {
 	return contentText(field[map[string]json.RawMessage](o, "result")["content"])
 }
 
-func (p *codexParser) Halt() string { return p.halt }
+func (p *codexParser) StopReason() string { return p.halt }
 
 func (p *codexParser) End(e Exit) Outcome {
 	out := Outcome{

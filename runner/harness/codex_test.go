@@ -18,7 +18,7 @@ import (
 var recordedAt = time.Date(2026, 11, 21, 8, 28, 17, 0, time.UTC)
 
 func newCodexParser() *codexParser {
-	return &codexParser{session: &session{}, now: func() time.Time { return recordedAt }}
+	return &codexParser{session: &conversation{}, now: func() time.Time { return recordedAt }}
 }
 
 const codexTestdata = "testdata/codex-0.169.0/"
@@ -65,8 +65,8 @@ func TestCodexRecordings(t *testing.T) {
 			if o.Usage != c.usage || !sessionID.MatchString(o.SessionID) || o.Turns != 1 {
 				t.Errorf("got %+v, want %+v", o, c)
 			}
-			if (p.Halt() != "") != (name == "api_401" || o.Verdict == Limited) {
-				t.Errorf("halt %q", p.Halt())
+			if (p.StopReason() != "") != (name == "api_401" || o.Verdict == Limited) {
+				t.Errorf("halt %q", p.StopReason())
 			}
 		})
 	}
@@ -214,7 +214,7 @@ func TestTextStaysText(t *testing.T) {
 	}
 }
 
-func codexRun(env ...string) Run {
+func codexRun(env ...string) Input {
 	r := claudeRun(env...)
 	r.NoticeFile = "/tmp/notices/notice"
 	r.Order.Network.Mode = workorder.NetworkFull

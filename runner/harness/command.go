@@ -15,16 +15,16 @@ type command struct{}
 
 func (command) Name() string { return workorder.HarnessCommand }
 
-func (command) Command(r Run) (Command, error) {
-	spec := r.Order.Harness
+func (command) Command(in Input) (Invocation, error) {
+	spec := in.Order.Harness
 	argv := append([]string(nil), spec.Command...)
 	switch {
 	case spec.Version != "":
-		return Command{}, errors.New(
+		return Invocation{}, errors.New(
 			"harness command: harness.version cannot be checked for an unknown program: remove it, or let the command check it",
 		)
 	case len(argv) == 0 || strings.TrimSpace(argv[0]) == "":
-		return Command{}, errors.New("harness command: harness.command is empty: give the program to run")
+		return Invocation{}, errors.New("harness command: harness.command is empty: give the program to run")
 	case len(argv) == 1 && len(spec.Args) == 0:
 		argv = []string{"sh", "-c", argv[0]}
 	case len(argv) == 1:
@@ -33,25 +33,25 @@ func (command) Command(r Run) (Command, error) {
 		argv = append(argv, spec.Args...)
 	}
 	env := []string{
-		"SANDBOX_AGENT_NOTICE_FILE=" + r.NoticeFile,
-		"SANDBOX_AGENT_PROMPT_FILE=" + r.PromptFile,
-		"SANDBOX_AGENT_TASK_ID=" + r.Order.TaskID,
-		"SANDBOX_AGENT_MODE=" + string(r.Order.Mode),
-		"SANDBOX_AGENT_WORKSPACE=" + r.Workspace,
+		"SANDBOX_AGENT_NOTICE_FILE=" + in.NoticeFile,
+		"SANDBOX_AGENT_PROMPT_FILE=" + in.PromptFile,
+		"SANDBOX_AGENT_TASK_ID=" + in.Order.TaskID,
+		"SANDBOX_AGENT_MODE=" + string(in.Order.Mode),
+		"SANDBOX_AGENT_WORKSPACE=" + in.Workspace,
 	}
-	if d := r.Order.Dev; d != nil {
+	if d := in.Order.Dev; d != nil {
 		env = append(env, "SANDBOX_AGENT_DEV_COMMAND="+d.Command, "SANDBOX_AGENT_DEV_PORT="+strconv.Itoa(d.Port))
 	}
 	if spec.Model != "" {
 		env = append(env, "SANDBOX_AGENT_MODEL="+spec.Model)
 	}
-	return Command{Argv: argv, Env: env, Stop: []syscall.Signal{syscall.SIGTERM}}, nil
+	return Invocation{Argv: argv, Env: env, Stop: []syscall.Signal{syscall.SIGTERM}}, nil
 }
 
 // Notice returns the plain text: the program reads the file when it chooses.
-func (command) Notice(_ Run, text string) ([]byte, error) { return []byte(text + "\n"), nil }
+func (command) Notice(_ Input, text string) ([]byte, error) { return []byte(text + "\n"), nil }
 
-func (command) Parser(Run) Parser { return &commandParser{} }
+func (command) Parser(Input) Parser { return &commandParser{} }
 
 // commandParser reads the schema in the package comment.
 type commandParser struct {
@@ -171,11 +171,11 @@ func (p *commandParser) total() *workorder.Usage {
 	return &u
 }
 
-func (p *commandParser) Halt() string {
+func (p *commandParser) StopReason() string {
 	if p.limit != nil {
 		return p.limit.reason()
 	}
-	return p.claude.Halt()
+	return p.claude.StopReason()
 }
 
 func (p *commandParser) End(e Exit) Outcome {

@@ -38,7 +38,7 @@ func TestCommandArgv(t *testing.T) {
 		"list":             {workorder.Harness{Command: []string{"a", "$X"}, Args: []string{"b"}}, []string{"a", "$X", "b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := command{}.Command(Run{Order: &workorder.Order{Harness: c.spec}})
+			got, err := command{}.Command(Input{Order: &workorder.Order{Harness: c.spec}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -47,7 +47,7 @@ func TestCommandArgv(t *testing.T) {
 			}
 		})
 	}
-	if _, err := (command{}).Command(Run{Order: &workorder.Order{Harness: workorder.Harness{Command: []string{" "}}}}); err == nil {
+	if _, err := (command{}).Command(Input{Order: &workorder.Order{Harness: workorder.Harness{Command: []string{" "}}}}); err == nil {
 		t.Error("an empty command must be refused")
 	}
 }
@@ -183,7 +183,7 @@ func FuzzParsers(f *testing.F) {
 					t.Errorf("%T: event with usage %+v", p, e.Usage)
 				}
 			}
-			p.Halt()
+			p.StopReason()
 			o := p.End(Exit{})
 			if !sane(o.Usage) || !sane(o.InSession) || o.SessionID != "" && strings.HasPrefix(o.SessionID, "-") && isNamed(p) {
 				t.Errorf("%T: outcome %+v", p, o)

@@ -13,8 +13,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Run describes one run to an adapter.
-type Run struct {
+// Input describes one run to an adapter.
+type Input struct {
 	Order *workorder.Order
 	// SessionID is a fresh UUID, for agents that accept a session id.
 	SessionID  string
@@ -28,10 +28,10 @@ type Run struct {
 	NoticeFile string
 }
 
-// Command describes how to start and stop the agent. The prompt is always on its standard input.
-type Command struct {
+// Invocation describes how to start and stop the agent. The prompt is always on its standard input.
+type Invocation struct {
 	Argv []string
-	// Env is added to Run.Env and takes precedence.
+	// Env is added to Input.Env and takes precedence.
 	Env []string
 	// Stop lists the signals that request its end, spread over the grace period; SIGKILL follows.
 	Stop []syscall.Signal
@@ -42,40 +42,40 @@ type Harness interface {
 	Name() string
 	// Command returns how to start the agent, or an error that names what is missing. It has no side effects, so
 	// that it can also check an order early.
-	Command(Run) (Command, error)
+	Command(Input) (Invocation, error)
 	// Parser returns a new parser for one process.
-	Parser(Run) Parser
+	Parser(Input) Parser
 }
 
 // Resumer is a Harness whose agent can continue a stopped session.
 type Resumer interface {
-	// Resume returns the Command for another process of the session Run.SessionID. PromptFile holds the
+	// Resume returns the Invocation of another process of the session Input.SessionID. PromptFile holds the
 	// additional prompt.
-	Resume(Run) (Command, error)
+	Resume(Input) (Invocation, error)
 }
 
 // Notifier is a Harness whose agent can receive notices while it works.
 type Notifier interface {
-	// Notice returns the content of Run.NoticeFile that makes the agent read text once, at the next opportunity;
+	// Notice returns the content of Input.NoticeFile that makes the agent read text once, at the next opportunity;
 	// or an error if that is not possible.
-	Notice(r Run, text string) ([]byte, error)
+	Notice(in Input, text string) ([]byte, error)
 }
 
 // Recorder is a Harness whose agent leaves a transcript.
 type Recorder interface {
-	// Transcript returns a slash-separated glob of it, relative to Run.Home.
-	Transcript(Run) string
+	// Transcript returns a slash-separated glob of it, relative to Input.Home.
+	Transcript(Input) string
 	// Cost parses the spending so far from one line of the transcript. It enforces the budget while the agent
 	// works, and is the final figure if the agent was killed before it reported its own. ofSession: the value
 	// includes earlier processes of a resumed session; otherwise it is of this process only.
 	Cost(line []byte) (usd float64, ofSession, ok bool)
 }
 
-// Restless is a Harness whose agent uses CPU time while it waits.
-type Restless interface {
-	// RestlessProcess returns the name of the process whose CPU time is not a sign of life. Its child processes,
+// BusyIdler is a Harness whose agent uses CPU time while it waits.
+type BusyIdler interface {
+	// BusyProcess returns the name of the process whose CPU time is not a sign of life. Its child processes,
 	// output, file changes and model requests still are.
-	RestlessProcess() string
+	BusyProcess() string
 }
 
 // Parser reads the standard output of one run. It is not safe for concurrent use.
@@ -83,8 +83,8 @@ type Parser interface {
 	// Line parses one line, without its line ending. It never fails: understood is false for a line that is not
 	// an event of this agent, and the caller treats it as text.
 	Line(line []byte) (events []workorder.Event, understood bool)
-	// Halt returns why the agent should be stopped early; empty if it should not.
-	Halt() string
+	// StopReason returns why the agent should be stopped early; empty if it should not.
+	StopReason() string
 	// End returns the outcome after the agent has ended.
 	End(Exit) Outcome
 }

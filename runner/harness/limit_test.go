@@ -22,7 +22,7 @@ func TestClaudeLimits(t *testing.T) {
 			if o.Verdict != Limited || o.ResumeAt == nil || !o.ResumeAt.Equal(want) {
 				t.Errorf("%s, %s: %s, resume at %v, want %v", name, kind, o.Verdict, o.ResumeAt, want)
 			}
-			if p.Halt() == "" {
+			if p.StopReason() == "" {
 				t.Errorf("%s, %s: it is left waiting", name, kind)
 			}
 		}
@@ -31,8 +31,8 @@ func TestClaudeLimits(t *testing.T) {
 	for _, name := range []string{"limit_near", "rate_limit_api_key", "rate_limit_recovered", "api_400"} {
 		p := &claudeParser{}
 		replay(t, p, "testdata/"+name+".jsonl", Exit{Code: 1})
-		if o := p.End(Exit{Code: 1}); p.Halt() != "" || o.Verdict == Limited || o.ResumeAt != nil {
-			t.Errorf("%s: %+v, halt %q", name, o, p.Halt())
+		if o := p.End(Exit{Code: 1}); p.StopReason() != "" || o.Verdict == Limited || o.ResumeAt != nil {
+			t.Errorf("%s: %+v, halt %q", name, o, p.StopReason())
 		}
 	}
 }
@@ -104,15 +104,15 @@ func TestCommandLimit(t *testing.T) {
 		if o.ResumeAt != nil {
 			at = o.ResumeAt.Format(time.RFC3339)
 		}
-		if o.Verdict != Limited || at != want || !strings.Contains(o.Reason, "five hours are over") || p.Halt() != o.Reason {
-			t.Errorf("%s: %+v, at %q, halt %q", line, o, at, p.Halt())
+		if o.Verdict != Limited || at != want || !strings.Contains(o.Reason, "five hours are over") || p.StopReason() != o.Reason {
+			t.Errorf("%s: %+v, at %q, halt %q", line, o, at, p.StopReason())
 		}
 		if len(events) != 1 || events[0].Type != workorder.EventAgentError {
 			t.Errorf("%s: events %+v", line, events)
 		}
 	}
 	p, _ := run(t, `{"type":"agent.text","text":"x"}`)
-	if o := p.End(Exit{Code: 75}); o.Verdict != Failed || p.Halt() != "" {
+	if o := p.End(Exit{Code: 75}); o.Verdict != Failed || p.StopReason() != "" {
 		t.Errorf("an exit code alone is no limit: %+v", o)
 	}
 }

@@ -20,9 +20,9 @@ func TestUnknownModel(t *testing.T) {
 		"claude, overloaded":   {&claudeParser{}, `{"type":"result","subtype":"success","is_error":true,"api_error_status":529,"result":"Overloaded"}`, ""},
 		"codex":                {newCodexParser(), `{"type":"turn.failed","error":{"message":"{\"error\":{\"message\":\"The model ` + "`gpt-nope`" + ` does not exist or you do not have access to it.\",\"code\":\"model_not_found\"}}"}}`, workorder.ReasonModelName},
 		"codex, bad request":   {newCodexParser(), `{"type":"turn.failed","error":{"message":"bad request"}}`, ""},
-		"opencode":             {&opencodeParser{session: &session{}}, `{"type":"error","error":{"name":"APIError","data":{"message":"nope","statusCode":404}}}`, workorder.ReasonModelName},
-		"opencode, its list":   {&opencodeParser{session: &session{}}, `{"type":"error","error":{"name":"UnknownError","data":{"message":"Model not found: anthropic/nope."}}}`, workorder.ReasonModelName},
-		"opencode, overloaded": {&opencodeParser{session: &session{}}, `{"type":"error","error":{"name":"APIError","data":{"message":"busy","statusCode":529}}}`, ""},
+		"opencode":             {&opencodeParser{session: &conversation{}}, `{"type":"error","error":{"name":"APIError","data":{"message":"nope","statusCode":404}}}`, workorder.ReasonModelName},
+		"opencode, its list":   {&opencodeParser{session: &conversation{}}, `{"type":"error","error":{"name":"UnknownError","data":{"message":"Model not found: anthropic/nope."}}}`, workorder.ReasonModelName},
+		"opencode, overloaded": {&opencodeParser{session: &conversation{}}, `{"type":"error","error":{"name":"APIError","data":{"message":"busy","statusCode":529}}}`, ""},
 	} {
 		tc.parser.Line([]byte(tc.line))
 		if out := tc.parser.End(Exit{Code: 1}); out.Verdict != Failed || out.Code != tc.code {

@@ -14,11 +14,11 @@ import (
 
 var opencodeCLI = agentkind.Of(agentkind.Opencode)
 
-type opencode struct{ session session }
+type opencode struct{ session conversation }
 
 func (*opencode) Name() string { return workorder.HarnessOpencode }
 
-// RestlessProcess is opencode itself: version 1.18 uses 0.5 to 20 % of a core while it waits for a command,
+// BusyProcess is opencode itself: version 1.18 uses 0.5 to 20 % of a core while it waits for a command,
 // depending on the machine.
 func (*opencode) RestlessProcess() string { return opencodeCLI.Program() }
 
@@ -31,37 +31,37 @@ var opencodeOurs = []string{
 // opencodeConfig is the variable with the configuration that overrides the repository's.
 const opencodeConfig = "OPENCODE_CONFIG_CONTENT"
 
-func (h *opencode) Command(r Run) (Command, error) { return h.command(r, "") }
+func (h *opencode) Command(in Input) (Invocation, error) { return h.command(in, "") }
 
 // Resume continues the session from the CLI's own record.
-func (h *opencode) Resume(r Run) (Command, error) {
+func (h *opencode) Resume(in Input) (Invocation, error) {
 	id := h.session.name()
 	if id == "" {
-		return Command{}, errors.New("harness opencode: it was stopped before it had a session")
+		return Invocation{}, errors.New("harness opencode: it was stopped before it had a session")
 	}
-	return h.command(r, id)
+	return h.command(in, id)
 }
 
-func (*opencode) command(r Run, session string) (Command, error) {
-	spec := r.Order.Harness
+func (*opencode) command(in Input, session string) (Invocation, error) {
+	spec := in.Order.Harness
 	if err := checkArgs(workorder.HarnessOpencode, spec, opencodeOurs); err != nil {
-		return Command{}, err
+		return Invocation{}, err
 	}
-	if envValue(r.Env, opencodeConfig) != "" {
-		return Command{}, fmt.Errorf(
+	if envValue(in.Env, opencodeConfig) != "" {
+		return Invocation{}, fmt.Errorf(
 			"harness opencode: %s is reserved for the runner: put your settings into opencode.json of the repository", opencodeConfig,
 		)
 	}
-	model, providers, err := opencodeModel(r)
+	model, providers, err := opencodeModel(in)
 	if err != nil {
-		return Command{}, err
+		return Invocation{}, err
 	}
-	config, err := opencodeSettings(r, model, providers)
+	config, err := opencodeSettings(in, model, providers)
 	if err != nil {
-		return Command{}, err
+		return Invocation{}, err
 	}
 	// Without a title it requests one from a model, and its stream does not report that call.
-	argv := append(slices.Clone(opencodeCLI.Task), "--title", r.Order.TaskID)
+	argv := append(slices.Clone(opencodeCLI.Task), "--title", in.Order.TaskID)
 	if model != "" {
 		argv = append(argv, "--model", model)
 	}
@@ -69,10 +69,10 @@ func (*opencode) command(r Run, session string) (Command, error) {
 		argv = append(argv, "--session", session)
 	}
 	env := append([]string{opencodeConfig + "=" + config}, opencodeCLI.Env...)
-	if key := envValue(r.Env, agentkind.CodexKey); envValue(r.Env, agentkind.OpenAIKey) == "" && key != "" {
+	if key := envValue(in.Env, agentkind.CodexKey); envValue(in.Env, agentkind.OpenAIKey) == "" && key != "" {
 		env = append(env, agentkind.OpenAIKey+"="+key)
 	}
-	return Command{
+	return Invocation{
 		Argv: append(argv, spec.Args...), Env: env,
 		// Neither SIGTERM nor SIGINT makes it print more; SIGTERM is the one that it never ignores.
 		Stop: []syscall.Signal{syscall.SIGTERM},
@@ -92,13 +92,13 @@ var opencodeProviders = []provider{
 
 // opencodeModel returns the model as the CLI names it, provider/model, and the providers that it may use. A
 // model without a provider belongs to the provider that has a key. An empty one is the CLI's choice.
-func opencodeModel(r Run) (model string, use []provider, err error) {
+func opencodeModel(in Input) (model string, use []provider, err error) {
 	for _, p := range opencodeProviders {
-		if envValue(r.Env, p.key) != "" || p.api == workorder.APIOpenAI && envValue(r.Env, agentkind.CodexKey) != "" {
+		if envValue(in.Env, p.key) != "" || p.api == workorder.APIOpenAI && envValue(in.Env, agentkind.CodexKey) != "" {
 			use = append(use, p)
 		}
 	}
-	model = r.Order.Harness.Model
+	model = in.Order.Harness.Model
 	named, _, has := strings.Cut(model, "/")
 	known := slices.ContainsFunc(opencodeProviders, func(p provider) bool { return p.name == named })
 	switch {
@@ -120,14 +120,14 @@ func opencodeModel(r Run) (model string, use []provider, err error) {
 }
 
 // opencodeSettings override a repository's opencode.json, which could otherwise send the key to any server.
-func opencodeSettings(r Run, model string, use []provider) (string, error) {
+func opencodeSettings(in Input, model string, use []provider) (string, error) {
 	providers, names := map[string]any{}, []string{}
 	for _, p := range use {
 		names = append(names, p.name)
 		if p.api == "" {
 			continue
 		}
-		base := p.api.VersionedURL(envValue(r.Env, p.api.BaseURLVariable()))
+		base := p.api.VersionedURL(envValue(in.Env, p.api.BaseURLVariable()))
 		settings := map[string]any{"options": map[string]any{"baseURL": base}}
 		if id, ok := strings.CutPrefix(model, p.name+"/"); ok {
 			// A model missing from its built-in list must be declared; known ones are unaffected.
@@ -136,9 +136,9 @@ func opencodeSettings(r Run, model string, use []provider) (string, error) {
 		providers[p.name] = settings
 	}
 	config := map[string]any{"autoupdate": false, "share": "disabled", "enabled_providers": names, "provider": providers}
-	if r.NoticeFile != "" {
+	if in.NoticeFile != "" {
 		// Read again before each model call, and harmless while the file does not exist.
-		config["instructions"] = []string{r.NoticeFile}
+		config["instructions"] = []string{in.NoticeFile}
 	}
 	b, err := json.Marshal(config)
 	if err != nil {
@@ -148,10 +148,10 @@ func opencodeSettings(r Run, model string, use []provider) (string, error) {
 }
 
 // Notice returns the text; it is part of the model's instructions from its next call on.
-func (*opencode) Notice(_ Run, text string) ([]byte, error) { return []byte(text + "\n"), nil }
+func (*opencode) Notice(_ Input, text string) ([]byte, error) { return []byte(text + "\n"), nil }
 
-func (h *opencode) Parser(r Run) Parser {
-	return &opencodeParser{session: &h.session, version: r.Order.Harness.Version, model: r.Order.Harness.Model}
+func (h *opencode) Parser(in Input) Parser {
+	return &opencodeParser{session: &h.session, version: in.Order.Harness.Version, model: in.Order.Harness.Model}
 }
 
 // checkArgs rejects arguments that the adapter sets itself.

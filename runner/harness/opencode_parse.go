@@ -111,7 +111,7 @@ func (p *opencodeLines) addStep(part map[string]json.RawMessage) {
 }
 
 type opencodeParser struct {
-	session *session
+	session *conversation
 	version string
 	model   string
 	lines   opencodeLines
@@ -155,7 +155,7 @@ func (p *opencodeParser) usage() workorder.Usage {
 	return u
 }
 
-func (p *opencodeParser) Halt() string { return p.halt }
+func (p *opencodeParser) StopReason() string { return p.halt }
 
 func (p *opencodeParser) End(e Exit) Outcome {
 	out := Outcome{

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func newOpencodeParser() *opencodeParser { return &opencodeParser{session: &session{}} }
+func newOpencodeParser() *opencodeParser { return &opencodeParser{session: &conversation{}} }
 
 // opencodeRecorded are streams of the real CLI with the exit they had, and what must come of them.
 var opencodeRecorded = map[string]struct {
@@ -167,8 +167,8 @@ func TestRestless(t *testing.T) {
 			want = "opencode"
 		}
 		got := ""
-		if r, ok := h.(Restless); ok {
-			got = r.RestlessProcess()
+		if r, ok := h.(BusyIdler); ok {
+			got = r.BusyProcess()
 		}
 		if got != want {
 			t.Errorf("%s: %q, want %q", n, got, want)

@@ -64,7 +64,7 @@ func TestBaseTests(t *testing.T) {
 			b := newBox(t, base)
 			b.Env = append(b.Env, goCache(t))
 			if c.failed != nil {
-				b.Ground = &places{home: b.Home}
+				b.Rooms = &places{home: b.Home}
 			}
 			b.validate("test", "go test ./...", "vet", "go vet .")
 			p := b.prove(t.Context(), b.commit(c.head))
@@ -105,7 +105,7 @@ func TestBaseTestsWithoutReport(t *testing.T) {
 		t.Errorf("%+v", p.TestFindings)
 	}
 	// What could not be run is said.
-	b.Ground = &places{home: b.Home, refuse: errors.New("busy")}
+	b.Rooms = &places{home: b.Home, refuse: errors.New("busy")}
 	if p, err := proof.Run(t.Context(), b.Config, b.base, head); err != nil || p.Checks[0].BaseTests != nil || !p.Reasons.Has(workorder.ReasonCheck) {
 		t.Errorf("%v, %+v", err, p)
 	}

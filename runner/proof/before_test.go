@@ -30,7 +30,7 @@ func TestKnownBase(t *testing.T) {
 		}
 		return string(got)
 	}
-	known := proof.Before(t.Context(), b.Config, b.base)
+	known := proof.RunBase(t.Context(), b.Config, b.base)
 	if known == nil || len(known.Checks) != 2 || !known.Checks[0].Result.Passed || known.Checks[1].Result.Passed || string(known.Checks[0].Log) != "of the check\n" {
 		t.Fatalf("%+v", known)
 	}
@@ -38,8 +38,8 @@ func TestKnownBase(t *testing.T) {
 		t.Errorf("before: %q", got)
 	}
 	head := b.commit(map[string]string{"f": "2\n"})
-	known.Made = known.Made.Add(time.Hour - proof.KnownAge) // an earlier box's
-	b.Known = known
+	known.Made = known.Made.Add(time.Hour - proof.MaxBaseRunAge) // an earlier box's
+	b.BaseRuns = known
 	if err := os.RemoveAll(filepath.Join(b.OutDir, workorder.LogsDir)); err != nil { // another box's
 		t.Fatal(err)
 	}
@@ -57,24 +57,24 @@ func TestKnownBase(t *testing.T) {
 	if log, err := os.ReadFile(filepath.Join(b.OutDir, got.Checks[0].Base.Log)); err != nil || string(log) != "of the check\n" {
 		t.Errorf("%q, %v", log, err)
 	}
-	for name, change := range map[string]func(*proof.Known){
-		"another commit": func(k *proof.Known) { k.Commit = head },
-		"another check":  func(k *proof.Known) { k.Checks[0].Run = "true" },
-		"a check less":   func(k *proof.Known) { k.Checks = k.Checks[:1] },
+	for name, change := range map[string]func(*proof.BaseRuns){
+		"another commit": func(k *proof.BaseRuns) { k.Commit = head },
+		"another check":  func(k *proof.BaseRuns) { k.Checks[0].Run = "true" },
+		"a check less":   func(k *proof.BaseRuns) { k.Checks = k.Checks[:1] },
 		// A check that failed without a network is not base's failure with one.
-		"another network": func(k *proof.Known) { k.Bounds.Network.Mode = workorder.NetworkNone },
-		"a rule more":     func(k *proof.Known) { k.Bounds.Network.Allow = []string{"example.org"} },
-		"other limits":    func(k *proof.Known) { k.Bounds.Limits.MemoryBytes = 1 << 30 },
-		"another secret":  func(k *proof.Known) { k.Bounds.Secrets = []string{"TOKEN"} },
+		"another network": func(k *proof.BaseRuns) { k.Bounds.Network.Mode = workorder.NetworkNone },
+		"a rule more":     func(k *proof.BaseRuns) { k.Bounds.Network.Allow = []string{"example.org"} },
+		"other limits":    func(k *proof.BaseRuns) { k.Bounds.Limits.MemoryBytes = 1 << 30 },
+		"another secret":  func(k *proof.BaseRuns) { k.Bounds.Secrets = []string{"TOKEN"} },
 		// A test may fail from some day on.
-		"an old one":           func(k *proof.Known) { k.Made = time.Now().Add(-proof.KnownAge) },
-		"one without a time":   func(k *proof.Known) { k.Made = time.Time{} },
-		"one of a later clock": func(k *proof.Known) { k.Made = time.Now().Add(time.Hour) },
+		"an old one":           func(k *proof.BaseRuns) { k.Made = time.Now().Add(-proof.MaxBaseRunAge) },
+		"one without a time":   func(k *proof.BaseRuns) { k.Made = time.Time{} },
+		"one of a later clock": func(k *proof.BaseRuns) { k.Made = time.Now().Add(time.Hour) },
 	} {
 		other := *known
-		other.Checks = append([]proof.KnownCheck{}, known.Checks...)
+		other.Checks = append([]proof.BaseRun{}, known.Checks...)
 		change(&other)
-		b.Known = &other
+		b.BaseRuns = &other
 		b.prove(t.Context(), head)
 		if got := count(); got != "same\ndiffers\nsame\ndiffers\ndiffers\ndiffers\n" {
 			t.Errorf("%s: %q", name, got)

@@ -244,7 +244,7 @@ func (r *stores) begin(ctx context.Context, s *side) error {
 	if s.room == nil {
 		return nil
 	}
-	b := s.room.Begins()
+	b := s.room.StartState()
 	s.done = b.Done
 	if len(b.Index) == 0 {
 		return nil
@@ -261,7 +261,7 @@ func (r *stores) begin(ctx context.Context, s *side) error {
 // checkout is opened before code of the commit runs, and its owner is checked.
 func (r *stores) settle(ctx context.Context, s *side) error {
 	if s.room != nil {
-		b := s.room.Begins()
+		b := s.room.StartState()
 		s.tree, s.home = b.Tree, b.Home
 		return r.open(s)
 	}

@@ -49,7 +49,7 @@ func TestBeforeLeavesNoContainer(t *testing.T) {
 	b.Order.Validate = []workorder.Check{{Name: "test", Run: "true"}}
 	c := &beside{there: 1}
 	b.Containers = c
-	if known := proof.Before(t.Context(), b.Config, b.base); known == nil || c.there != 0 {
+	if known := proof.RunBase(t.Context(), b.Config, b.base); known == nil || c.there != 0 {
 		t.Errorf("%+v, %+v", known, c)
 	}
 }

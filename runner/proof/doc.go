@@ -8,7 +8,7 @@
 // changed flag of go, a module that python loads by itself, or a program with a common name. Everything in it
 // runs as the user sandbox, including git. No credential is used.
 //
-// Each side runs in a fresh environment (Ground): every directory that the agent could write to is new, and
+// Each side runs in a fresh room (RoomMaker): every directory that the agent could write to is new, and
 // so are shared memory and message queues; the agent's processes are killed; and the inner engine has no
 // containers, networks, volumes, build cache or tagged images of the agent. The declared services are
 // recreated from their images.

@@ -66,7 +66,7 @@ func newBox(t *testing.T, files map[string]string) *box {
 	return b
 }
 
-func (b *box) shell(ctx context.Context, c proof.Command) proof.Outcome {
+func (b *box) shell(ctx context.Context, c proof.CommandLine) proof.Outcome {
 	r := runner.Shell(ctx, runner.Config{Order: b.Order, Workspace: c.Dir, OutDir: b.OutDir, User: b.User, Env: c.Env, Emit: b.Emit, Redact: b.Redact}, runner.ShellCommand{Name: c.Name, Run: c.Run, Log: c.Log})
 	return proof.Outcome{ExitCode: r.ExitCode, Duration: r.Duration, Err: r.Err, Warning: r.Warning}
 }

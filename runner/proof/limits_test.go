@@ -54,7 +54,7 @@ func TestStopped(t *testing.T) {
 	head := b.commit(map[string]string{"b": "1\n"})
 	ctx, stop := context.WithCancelCause(t.Context())
 	defer stop(nil)
-	b.Shell = func(ctx context.Context, c proof.Command) proof.Outcome {
+	b.Shell = func(ctx context.Context, c proof.CommandLine) proof.Outcome {
 		if strings.HasPrefix(c.Run, "sleep") {
 			stop(errors.New("stopped from outside"))
 		}
@@ -88,7 +88,7 @@ func TestFilesOfOthers(t *testing.T) {
 	b.asOther()
 	keep := filepath.Join(filepath.Dir(b.Home), "keep")
 	b.put(keep+"/file", "1\n")
-	b.Shell = func(ctx context.Context, c proof.Command) proof.Outcome {
+	b.Shell = func(ctx context.Context, c proof.CommandLine) proof.Outcome {
 		if b.User != nil {
 			b.put(c.Dir+"/theirs/file", "1\n")
 			if err := errors.Join(os.Symlink(keep, c.Dir+"/theirs/link"), os.Chmod(c.Dir+"/theirs", 0o700)); err != nil {

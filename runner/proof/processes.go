@@ -11,12 +11,12 @@ import (
 // lookAround returns the processes that exist before a side's commands. If commands run as the current user,
 // most of the user's processes are unrelated: then only those with the checkout's path in their environment
 // count.
-func (r *sides) lookAround(s *side) *proc.Crowd {
+func (r *sides) lookAround(s *side) *proc.ProcessSet {
 	if r.User != nil {
-		return proc.LookAround(r.uid(), nil)
+		return proc.SnapshotProcesses(r.uid(), nil)
 	}
 	mark := []byte(workspaceVar + s.tree)
-	return proc.LookAround(r.uid(), func(pid int) bool { return marked(pid, mark) })
+	return proc.SnapshotProcesses(r.uid(), func(pid int) bool { return marked(pid, mark) })
 }
 
 func marked(pid int, mark []byte) bool {

@@ -63,17 +63,17 @@ type Config struct {
 	// Emit takes events without Seq and Time.
 	Emit   func(workorder.Event)
 	Redact *redact.Set
-	// Known holds the results of the checks on base from before the task; nil if they were not run.
-	Known *Known
-	// Ground creates a room per side. Nil if both sides run in the caller's environment.
-	Ground Ground
+	// BaseRuns holds the results of the checks on base from before the task; nil if they were not run.
+	BaseRuns *BaseRuns
+	// Rooms creates a room per side. Nil if both sides run in the caller's environment.
+	Rooms RoomMaker
 	// Containers controls containers that code of the repository started. Nil without an engine.
 	Containers Containers
 	// Prepare adds to a new checkout, as the user, the files that setup expects besides the repository's. Nil if
 	// it expects none.
 	Prepare func(ctx context.Context, dir string, user *proc.Credential) error
 	// Shell runs a command line as the user and logs its output.
-	Shell func(ctx context.Context, c Command) Outcome
+	Shell func(ctx context.Context, c CommandLine) Outcome
 	// Visit views the pages of a side's development server, in the checkout after setup and checks. Its views
 	// also count if it returns an error, which goes into the proof's Reasons. Nil without such a server.
 	Visit func(ctx context.Context, s Site) ([]View, error)
@@ -92,25 +92,25 @@ type Containers interface {
 	Remove(ctx context.Context) error
 }
 
-// Ground creates rooms that contain nothing of the agent or of the other side.
-type Ground interface {
+// RoomMaker creates rooms that contain nothing of the agent or of the other side.
+type RoomMaker interface {
 	// Room creates a room for a commit, which repo has; bare requests one without files of an earlier setup. The
 	// error explains why there is none.
 	Room(ctx context.Context, repo git.Repo, commit string, bare bool) (Room, error)
 }
 
-// Begins describes a room before the checkout.
-type Begins struct {
-	Tree, Home string // paths in the room of directories that the user owns
-	Index      []byte // git's index of the files that the work tree has; nil if none
-	Done       int    // number of setup commands, from the first on, that need not run
-	Over       bool   // files of an earlier setup are in the work tree
+// StartState describes a room before the checkout.
+type StartState struct {
+	Tree, Home    string // paths in the room of directories that the user owns
+	Index         []byte // git's index of the files that the work tree has; nil if none
+	Done          int    // number of setup commands, from the first on, that need not run
+	SetupRestored bool   // files of an earlier setup are in the work tree
 }
 
 // Room is the environment of one side. Home and work tree have the same paths in it as for the agent, because
 // tools store them.
 type Room interface {
-	Begins() Begins
+	StartState() StartState
 	// User returns the user of commands in the room.
 	User() *proc.Credential
 	// Outside translates a path of the room into a path outside of it.
@@ -118,16 +118,16 @@ type Room interface {
 	// Enter kills all processes of the agent and resets the inner engine with the declared services. Call it
 	// before the first command of the side.
 	Enter(ctx context.Context) error
-	// Lacks lists the parts of the image that are unavailable in the room.
-	Lacks() []string
-	// Free returns the resources available to commands in the room.
-	Free() (Free, error)
-	// Leave stops everything in the room and removes it with all its files, so that it uses no more resources.
-	Leave(ctx context.Context) error
+	// Missing lists the parts of the image that are unavailable in the room.
+	Missing() []string
+	// FreeResources returns the resources available to commands in the room.
+	FreeResources() (FreeResources, error)
+	// Remove stops everything in the room and removes it with all its files, so that it uses no more resources.
+	Remove(ctx context.Context) error
 }
 
-// Command is one command line of setup or validation in a checkout.
-type Command struct {
+// CommandLine is one command line of setup or validation in a checkout.
+type CommandLine struct {
 	Name string // for events
 	Run  string
 	Dir  string
@@ -183,7 +183,7 @@ type stores struct {
 type sides struct {
 	*stores
 	checks []*check
-	first  *Free // resources that were free for the first side
+	first  *FreeResources // resources that were free for the first side
 	edited testreport.Edited
 }
 
@@ -314,7 +314,7 @@ func (r *notes) say(format string, args ...any) {
 func (r *notes) shown(s string, most int) string {
 	const window = 16 // multiple of the kept size that is redacted: a secret may begin before the cut
 	s = r.Redact.String(s[:min(len(s), window*most)])
-	return text.Cut(text.Seen(s), most)
+	return text.Cut(text.Visible(s), most)
 }
 
 // clear removes the checkouts in any case.
@@ -415,7 +415,7 @@ func (r *run) plan() {
 	used[devLog] = r.Visit != nil
 	for _, v := range r.Order.Validate {
 		c := &check{Check: v, file: fileName(r.Redact.String(v.Name), used)}
-		if r.Ground == nil && r.Workspace != "" && strings.Contains(v.Run, r.Workspace) {
+		if r.Rooms == nil && r.Workspace != "" && strings.Contains(v.Run, r.Workspace) {
 			c.skip = true
 			r.because(
 				workorder.ReasonWorkspace,

@@ -46,8 +46,8 @@ type side struct {
 	setupFailed string
 	// servers means that setup left processes that checks may need.
 	servers bool
-	before  *proc.Crowd // processes that no sweep kills; nil while nothing of the side runs
-	settled *proc.Crowd // the same, with processes of setup
+	before  *proc.ProcessSet // processes that no sweep kills; nil while nothing of the side runs
+	settled *proc.ProcessSet // the same, with processes of setup
 	views   []View
 	// baseTests: its checkout has base's test files.
 	baseTests bool
@@ -104,7 +104,7 @@ func (r *sides) setup(ctx context.Context, s *side, after int) bool {
 	if r.runSetup(ctx, s, after) {
 		return true
 	}
-	if s.setupFailed == "" || s.bare || s.room == nil || !s.room.Begins().Over || ctx.Err() != nil {
+	if s.setupFailed == "" || s.bare || s.room == nil || !s.room.StartState().SetupRestored || ctx.Err() != nil {
 		return false
 	}
 	r.say("%s: setup runs again in an empty work tree: %s", s.name, s.setupFailed)
@@ -135,7 +135,7 @@ func (r *sides) runSetup(ctx context.Context, s *side, after int) bool {
 		case err != nil:
 			r.because(workorder.ReasonSetup, "%s was not run: setup command %q: %v%s", s.name, line, err, r.withheld())
 			return false
-		case o.Err != nil && r.Order.Found && (s.bare || s.room == nil || !s.room.Begins().Over):
+		case o.Err != nil && r.Order.Found && (s.bare || s.room == nil || !s.room.StartState().SetupRestored):
 			// It failed before the agent ran, too, and the checks ran nevertheless.
 		case o.Err != nil:
 			s.setupFailed = fmt.Sprintf("setup command %q exited with %d (%s)", line, o.ExitCode, r.logName(s, setupName(i)))
@@ -144,7 +144,7 @@ func (r *sides) runSetup(ctx context.Context, s *side, after int) bool {
 		}
 	}
 	s.settled = r.lookAround(s)
-	s.servers = s.servers || s.settled.More(s.before) || r.extraContainers(ctx) > 0
+	s.servers = s.servers || s.settled.HasNew(s.before) || r.extraContainers(ctx) > 0
 	return true
 }
 
@@ -166,7 +166,7 @@ func (r *sides) check(ctx context.Context, s *side, c *check, after int, suffix 
 	if err != nil {
 		r.warn("%s on %s: %v", c.Name, s.name, err)
 	}
-	asked := testreport.Ask(c.Run, s.manifest())
+	asked := testreport.WithReport(c.Run, s.manifest())
 	o, err := r.command(ctx, s, asked.Line, c.file+suffix, after)
 	if err != nil {
 		switch {
@@ -238,7 +238,7 @@ func (r *sides) forPeople(printed testreport.Format, log string) {
 	}
 }
 
-func (r *sides) report(s *side, c *check, mark testreport.Mark, log string) *testreport.Report {
+func (r *sides) report(s *side, c *check, mark testreport.FileState, log string) *testreport.Report {
 	f, err := os.Open(filepath.Join(r.OutDir, filepath.FromSlash(log)))
 	if err != nil {
 		r.warn("%s on %s: %v", c.Name, s.name, err)
@@ -282,10 +282,10 @@ func (r *sides) command(ctx context.Context, s *side, line, name string, after i
 	cctx, cancel := context.WithTimeoutCause(ctx, left, cause)
 	defer cancel()
 	o := r.Shell(
-		cctx, Command{Name: "proof " + s.name + " " + name, Run: line, Dir: s.tree, Env: r.env(s), User: s.user, Log: r.logName(s, name)},
+		cctx, CommandLine{Name: "proof " + s.name + " " + name, Run: line, Dir: s.tree, Env: r.env(s), User: s.user, Log: r.logName(s, name)},
 	)
 	if s.settled != nil {
-		s.settled.Sweep() // a server left by one command must not serve the tests of the next
+		s.settled.KillOthers() // a server left by one command must not serve the tests of the next
 	}
 	if o.Warning != "" {
 		r.warn("%s on %s: %s", name, s.name, o.Warning)
@@ -338,7 +338,7 @@ func (r *sides) rest(ctx context.Context, s *side) {
 	if s == nil || s.before == nil {
 		return
 	}
-	if n := s.before.Sweep(); n > 0 {
+	if n := s.before.KillOthers(); n > 0 {
 		r.warn("%d processes of the checks on %s could not be killed", n, s.name)
 	}
 	s.before, s.settled = nil, nil

@@ -28,7 +28,7 @@ func (r *sides) visit(ctx context.Context, s *side) {
 	defer cancel()
 	views, err := r.Visit(ctx, Site{Side: s.name, Dir: s.tree, User: s.user, Env: r.env(s), Log: r.logName(s, devLog)})
 	if s.settled != nil {
-		s.settled.Sweep() // the server of one side must not answer for the other
+		s.settled.KillOthers() // the server of one side must not answer for the other
 	}
 	s.views = views
 	if err != nil {

@@ -45,7 +45,7 @@ func TestVisit(t *testing.T) {
 			}
 		}
 		// A session of its own, as a server that detaches itself has.
-		o := b.Shell(t.Context(), proof.Command{Name: "dev", Run: "setsid sh -c 'echo $$ >pid; exec sleep 600' >/dev/null 2>&1 & while ! [ -s pid ]; do sleep 0.02; done", Dir: s.Dir, Env: s.Env, Log: s.Log})
+		o := b.Shell(t.Context(), proof.CommandLine{Name: "dev", Run: "setsid sh -c 'echo $$ >pid; exec sleep 600' >/dev/null 2>&1 & while ! [ -s pid ]; do sleep 0.02; done", Dir: s.Dir, Env: s.Env, Log: s.Log})
 		if o.Err != nil {
 			t.Error(o.Err)
 		}

@@ -288,7 +288,7 @@ func (r *launcher) once(ctx context.Context, e Preset, in sandbox.Executor, q Re
 		return res, err
 	}
 	most := cmp.Or(q.MaxOutput, sandbox.DefaultMaxOutput)
-	out, errOut := text.NewEnds(most), text.NewEnds(most)
+	out, errOut := text.NewHeadTail(most), text.NewHeadTail(most)
 	var to, errTo io.Writer = out, errOut
 	if q.Stdout != nil {
 		to = q.Stdout

@@ -230,7 +230,7 @@ func (c *pulls) pr(p *github.PullRequest) forge.PR {
 		Head: p.GetHead().GetRef(), HeadSHA: p.GetHead().GetSHA(), HeadRepo: p.GetHead().GetRepo().GetFullName(), Fork: c.fork(p),
 		Base: p.GetBase().GetRef(), BaseSHA: p.GetBase().GetSHA(), Author: p.GetUser().GetLogin(), Title: forge.OneLine(p.GetTitle(), maxText),
 	}
-	out.Body, _ = forge.Strip(text.Begin(p.GetBody(), maxText))
+	out.Body, _ = forge.Strip(text.Prefix(p.GetBody(), maxText))
 	if p.GetMerged() || !p.GetMergedAt().IsZero() {
 		out.State = forge.StateMerged
 	}

@@ -126,9 +126,9 @@ func take(all []*draft) (l left) {
 			continue
 		}
 		d.Cut = len(d.text) > maxText
-		d.Body, d.Removed = forge.Strip(text.Begin(d.text, maxText))
+		d.Body, d.Removed = forge.Strip(text.Prefix(d.text, maxText))
 		if len(d.Body) > from.bytes {
-			d.Body, d.Cut = text.Begin(d.Body, from.bytes), true
+			d.Body, d.Cut = text.Prefix(d.Body, from.bytes), true
 		}
 		from.notes--
 		from.bytes -= len(d.Body)

@@ -430,5 +430,5 @@ func begin(s string, most int) string {
 	if s = strings.ToValidUTF8(s, "\uFFFD"); len(s) <= most {
 		return s
 	}
-	return text.Begin(s, most)
+	return text.Prefix(s, most)
 }

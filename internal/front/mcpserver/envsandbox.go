@@ -215,7 +215,7 @@ func (e *sandboxEnvironment) Checkpoint(ctx context.Context, name string) (c Env
 // Log is what `log` prints.
 func (e *sandboxEnvironment) Log(ctx context.Context) (string, error) {
 	all, err := e.b.Log(ctx)
-	out := text.NewEnds(maxEnvText)
+	out := text.NewHeadTail(maxEnvText)
 	cmdutil.PrintLog(out, all)
 	return string(out.Bytes()), err
 }
@@ -226,7 +226,7 @@ func (e *sandboxEnvironment) Diff(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", WrongCall(err)
 	}
-	out := text.NewEnds(maxEnvText)
+	out := text.NewHeadTail(maxEnvText)
 	err = p.Diff(ctx, out, "--patch")
 	return cmp.Or(string(out.Bytes()), "Nothing has changed.\n"), WrongCall(err)
 }

@@ -55,13 +55,13 @@ func NewEnvironments(env *app.Env, log *slog.Logger, runtime sandbox.Runtime) En
 // envCall is what one call needs. It collects remarks for the answer.
 type envCall struct {
 	env  app.Env
-	said *text.Ends
+	said *text.HeadTail
 	top  string
 	m    *sandbox.Manager
 }
 
 func (t *repoEnvironments) call() (*envCall, error) {
-	c := &envCall{env: *t.env, said: text.NewEnds(maxNotes)}
+	c := &envCall{env: *t.env, said: text.NewHeadTail(maxNotes)}
 	c.env.Confirm = nil
 	c.env.Note = func(line string) { fmt.Fprintln(c.said, text.Clean(line)) }
 	c.env.Logger = func() *slog.Logger {

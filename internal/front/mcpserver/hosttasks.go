@@ -44,7 +44,7 @@ func (t *hostTasks) Create(ctx context.Context, q TaskRequest) (TaskStarted, err
 	if err := t.check(q); err != nil {
 		return TaskStarted{}, err
 	}
-	said := text.NewEnds(taskSummary)
+	said := text.NewHeadTail(taskSummary)
 	f := t.f.With(cmdutil.IO{Stdout: io.Discard, Stderr: said})
 	if q.Repo != "" {
 		// The project of the server's directory has secrets and rules for its own repository, and none for one that an agent

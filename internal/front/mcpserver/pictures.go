@@ -40,7 +40,7 @@ func (p *pictures) add(d sandbox.Display) {
 				p.lost++
 				return
 			}
-			cut := text.NewEnds(p.text)
+			cut := text.NewHeadTail(p.text)
 			_, _ = cut.Write([]byte(t.Text))
 			t.Text, p.text = string(cut.Bytes()), p.text-cut.Len()
 		}

@@ -157,7 +157,7 @@ func (s *Server) run(ctx context.Context, client string, a *arguments) (*mcp.Cal
 		return nil, invalid(fmt.Errorf("arguments: max_output_bytes must be between 1 and %d", sandbox.DefaultMaxOutput))
 	}
 	shown := pictures{text: most / 2} // the other half is for printed text
-	out, errOut := text.NewEnds(most), text.NewEnds(most)
+	out, errOut := text.NewHeadTail(most), text.NewHeadTail(most)
 	res, err := s.o.Runner.Run(ctx, code.Request{
 		Preset: a.Env, Code: a.Code, Session: a.Session, Client: client, Stdout: out, Stderr: errOut,
 		Display: shown.add,
@@ -180,18 +180,18 @@ func (s *Server) run(ctx context.Context, client string, a *arguments) (*mcp.Cal
 const defaultOutput = 24 << 10
 
 // bound puts into a result what a model is to read of its output and value, most bytes of all: notices of what was left out come on top.
-func bound(res *code.Result, out, errOut *text.Ends, most int) {
+func bound(res *code.Result, out, errOut *text.HeadTail, most int) {
 	const valuePart, half = 4, 2
 	_, _ = out.Write([]byte(res.Stdout)) // what the runner collected all the same
 	_, _ = errOut.Write([]byte(res.Stderr))
-	value := text.NewEnds(max(most/valuePart, most-out.Len()-errOut.Len()))
+	value := text.NewHeadTail(max(most/valuePart, most-out.Len()-errOut.Len()))
 	_, _ = value.Write([]byte(res.Value))
 	most -= value.Len()
 	if out.Len()+errOut.Len() > most {
 		errOut.Limit(max(most/half, most-out.Len()))
 		out.Limit(most - min(errOut.Len(), most))
 	}
-	valid := func(e *text.Ends) string { return string(bytes.ToValidUTF8(e.Bytes(), []byte("\uFFFD"))) }
+	valid := func(e *text.HeadTail) string { return string(bytes.ToValidUTF8(e.Bytes(), []byte("\uFFFD"))) }
 	res.Stdout, res.Stderr, res.Value = valid(out), valid(errOut), valid(value)
 }
 

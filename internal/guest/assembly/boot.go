@@ -47,14 +47,14 @@ func Boot(ctx context.Context, log *slog.Logger) int {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, initd.LongStop)
 	initd.Listen()
-	proc.KeepThreads(threads)
-	missing := ground.TakeMissing()
+	proc.PrestartThreads(threads)
+	missing := ground.TakeFailure()
 	env, err := workorder.DecodeEnvelope(os.Stdin)
 	if err == nil && env.Order.Mode == workorder.ModeStandalone && madeReady() {
 		if ferr := forget(boxPaths()); ferr != nil {
 			log.Warn("start a new record", "error", ferr)
 		}
-		err = keptPolicy(&env.Order)
+		err = restorePolicy(&env.Order)
 	}
 	rec, rerr := openRecord(os.Stdout)
 	if rerr != nil {
@@ -76,7 +76,7 @@ func Boot(ctx context.Context, log *slog.Logger) int {
 			fmt.Sprintf("too short to be redacted from logs and events (fewer than %d characters): %s", redact.MinValue, strings.Join(short, ", ")),
 		)
 	}
-	b, err := newBox(log, env, rec, mask)
+	b, err := newRunner(log, env, rec, mask)
 	if err != nil {
 		return refuse(log, rec, err)
 	}
@@ -95,7 +95,7 @@ func Plan(log *slog.Logger) int {
 		log.Error("print plan", "error", err)
 		return workorder.ExitInvalid
 	}
-	b, err := newBox(log, env, nil, nil)
+	b, err := newRunner(log, env, nil, nil)
 	if err != nil {
 		log.Error("print plan", "error", err)
 		return workorder.ExitBox

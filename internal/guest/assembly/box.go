@@ -53,8 +53,8 @@ type parts struct {
 	kept   *setupcache.Task // nil if files of setup are not cached
 }
 
-// newBox connects the parts. rec and mask are nil if only the plan is requested.
-func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mask *redact.Set) (*boot.Box, error) {
+// newRunner connects the parts. rec and mask are nil if only the plan is requested.
+func newRunner(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mask *redact.Set) (*boot.Runner, error) {
 	p := &parts{
 		log: log, env: env, order: &env.Order, paths: boxPaths(), rec: rec, mask: mask, emit: func(workorder.Event) {}, warn: func(string) {},
 	}
@@ -75,7 +75,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	p.addRepository()
 	p.addSnapshots()
 	p.addServices()
-	return p.box(), nil
+	return p.runner(), nil
 }
 
 // addUser prepares the user that runs the task's code.
@@ -89,7 +89,7 @@ func (p *parts) addUser() (err error) {
 	if p.rec != nil {
 		// The layers of the inner engine belong to its root, which is the agent's user here. With access to a
 		// layer's path, the agent could change the images that services and a proof start from.
-		if p.user.Place, err = proc.NewPlace(
+		if p.user.Namespace, err = proc.NewNamespace(
 			proc.OwnMounts, func() error { return proc.Hide(workorder.DataRoot, workorder.CacheDir) },
 		); err != nil {
 			return fmt.Errorf("hide the inner engine's data from the agent: %w", err)
@@ -122,14 +122,14 @@ func (p *parts) addTask() (err error) {
 		return err
 	}
 	if p.rec != nil {
-		if door, err := shell.Make(shell.Dir); err != nil {
+		if door, err := shell.New(shell.Dir); err != nil {
 			p.warn(err.Error())
 		} else {
-			p.task.LetIn(door)
+			p.task.SetShellEntry(door)
 		}
 	}
 	if p.order.Mode == workorder.ModePlan && p.rec != nil {
-		return p.task.MakeDesk()
+		return p.task.MakePlanDir()
 	}
 	return nil
 }
@@ -167,12 +167,12 @@ func (p *parts) addRepository() {
 		p.emit(e)
 	}, p.mask.String)
 	p.repo.Pusher.Usage = func() workorder.Usage { return p.rec.Result().Usage }
-	p.task.Watch(p.repo.Changed)
+	p.task.SetChangeSource(p.repo.Changed)
 }
 
-// ground returns the factory of a proof's rooms.
-func (p *parts) ground() *proving.Ground {
-	return &proving.Ground{
+// rooms returns the factory of a proof's rooms.
+func (p *parts) rooms() *proving.Rooms {
+	return &proving.Rooms{
 		Groups: p.groups, User: p.user, Engine: p.engine, Services: p.stack, Hidden: []string{p.paths.out, p.paths.git, p.paths.layers},
 		Snapshots: p.kept,
 	}
@@ -201,7 +201,7 @@ func (p *parts) addSnapshots() {
 	if err := setupcache.Reserve(workorder.CacheDir, c.MountDir); err != nil {
 		p.log.Warn("results of earlier sandboxes are not reused", "error", err)
 	}
-	c.Beside = func(ctx context.Context) (map[string]string, error) { return p.ground().Beside(ctx, p.paths.state) }
+	c.Beside = func(ctx context.Context) (map[string]string, error) { return p.rooms().Beside(ctx, p.paths.state) }
 	p.kept = &setupcache.Task{Store: setupcache.New(c), Order: o, Say: func(text string) {
 		p.emit(workorder.Event{Type: workorder.EventOutput, Name: string(workorder.StepSetup), Text: text})
 	}}
@@ -214,19 +214,19 @@ func (p *parts) addServices() {
 		Env: p.task.Environ,
 		Lost: func(text string) {
 			p.warn(text)
-			p.task.Lose(text)
+			p.task.AddFailedService(text)
 		},
 		Emit: p.emit, Clean: p.mask.Writer, Log: p.log, Logs: p.logs(), Again: p.order.Mode == workorder.ModeStandalone && madeReady(),
 	}
 }
 
-// box returns the run. Parts that the order does not need are nil.
-func (p *parts) box() *boot.Box {
+// runner returns the run. Parts that the order does not need are nil.
+func (p *parts) runner() *boot.Runner {
 	o := p.order
-	b := &boot.Box{
+	b := &boot.Runner{
 		Order: o, Rec: p.rec, Log: p.log, Space: p.space, Packages: packages{p.logFile("packages.log")}, Tools: p.tools(), Task: p.task,
 		Engine: p.engine, Services: p.stack, Repo: p.repo,
-		Network: &network.Network{
+		Network: &network.Enforcer{
 			Policy: p.policy, Hosts: p.hosts, Order: o, Task: p.task, Models: p.models, Audit: p.audit, Guard: p.engine.Guard, Log: p.log,
 		},
 	}
@@ -239,8 +239,8 @@ func (p *parts) box() *boot.Box {
 	}
 	if proving.Wanted(o) {
 		b.Prover = &proving.Prover{
-			Config: func() runner.Config { return p.task.With(workorder.SecretForValidate) }, Repo: p.repo, Containers: p.engine.Containers,
-			State: p.paths.state, Dir: p.paths.proof, Ground: p.ground(),
+			Config: func() runner.Config { return p.task.ConfigFor(workorder.SecretForValidate) }, Repo: p.repo, Containers: p.engine.Containers,
+			State: p.paths.state, Dir: p.paths.proof, Rooms: p.rooms(),
 		}
 	}
 	if o.MayContinue() {
@@ -250,7 +250,7 @@ func (p *parts) box() *boot.Box {
 		b.Rebaser = &task.Rebaser{Repo: p.repo, Task: p.task, Forge: pull, Mask: p.mask}
 	}
 	if o.Mode == workorder.ModeStandalone {
-		b.Stander = &stander{p, madeReady()}
+		b.Standalone = &standaloneServer{p, madeReady()}
 	}
 	if most := o.Limits.DiskBytes; most > 0 {
 		b.WatchDisk = func(ctx context.Context, over func(string)) {

@@ -24,8 +24,8 @@ const policyFile = "/var/lib/sandbox-agent/network.json"
 // policy in force would be unknown.
 const switchTime = 30 * time.Second
 
-// policy implements serve.Network of a box.
-type policy struct {
+// policyControl implements serve.Network of a box.
+type policyControl struct {
 	order workorder.NetworkPolicy
 	put   func(ctx context.Context, n workorder.NetworkPolicy) error // in force
 	file  string                                                     // policyFile
@@ -33,21 +33,21 @@ type policy struct {
 	now   wire.NetworkPolicy
 }
 
-func (p *parts) network() *policy {
-	return &policy{order: p.order.Network, put: p.policy.SetPolicy, file: policyFile, now: networkOf(p.order.Network)}
+func (p *parts) network() *policyControl {
+	return &policyControl{order: p.order.Network, put: p.policy.SetPolicy, file: policyFile, now: networkOf(p.order.Network)}
 }
 
 func networkOf(n workorder.NetworkPolicy) wire.NetworkPolicy {
 	return wire.NetworkPolicy{Mode: string(n.Mode), Allow: n.Allow}
 }
 
-func (p *policy) InForce() wire.NetworkPolicy {
+func (p *policyControl) Current() wire.NetworkPolicy {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.now
 }
 
-func (p *policy) Set(ctx context.Context, n wire.NetworkPolicy) error {
+func (p *policyControl) Set(ctx context.Context, n wire.NetworkPolicy) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	next := with(p.order, n)
@@ -83,8 +83,8 @@ func with(was workorder.NetworkPolicy, n wire.NetworkPolicy) workorder.NetworkPo
 	return was
 }
 
-// keptPolicy replaces the order's network policy with the last stored one.
-func keptPolicy(o *workorder.Order) error {
+// restorePolicy replaces the order's network policy with the last stored one.
+func restorePolicy(o *workorder.Order) error {
 	b, err := os.ReadFile(policyFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

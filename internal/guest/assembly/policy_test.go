@@ -17,7 +17,7 @@ func TestPolicy(t *testing.T) {
 	dir := t.TempDir()
 	var inForce workorder.NetworkPolicy
 	var refused error
-	p := &policy{
+	p := &policyControl{
 		order: workorder.NetworkPolicy{Mode: workorder.NetworkFull}, file: filepath.Join(dir, "network.json"), now: wire.NetworkPolicy{Mode: "full"},
 		put: func(ctx context.Context, n workorder.NetworkPolicy) error {
 			if err := errors.Join(ctx.Err(), refused); err != nil {
@@ -37,8 +37,8 @@ func TestPolicy(t *testing.T) {
 		b, err := os.ReadFile(p.file)
 		if want := `{"mode":"` + mode + `","allow":["a.example"]}` + "\n"; err != nil || string(b) != want ||
 			string(inForce.Mode) != mode ||
-			p.InForce().Mode != mode {
-			t.Errorf("%s: %q is kept, %s in force, %s told, %v", what, b, inForce.Mode, p.InForce().Mode, err)
+			p.Current().Mode != mode {
+			t.Errorf("%s: %q is kept, %s in force, %s told, %v", what, b, inForce.Mode, p.Current().Mode, err)
 		}
 	}
 	same("at first", "restricted")

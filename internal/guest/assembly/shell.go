@@ -15,7 +15,7 @@ import (
 func Shell(argv []string, check bool) int {
 	err := func() error {
 		if check {
-			_, in, err := shell.Knock(shell.Dir)
+			_, in, err := shell.ReadEntry(shell.Dir)
 			if err != nil {
 				return err
 			}

@@ -21,10 +21,10 @@ import (
 // survive a stop.
 const ready = "/var/lib/sandbox-agent/ready"
 
-// stander implements boot.Stander.
-type stander struct {
-	p     *parts
-	again bool
+// standaloneServer implements boot.StandaloneServer.
+type standaloneServer struct {
+	parts     *parts
+	restarted bool
 }
 
 func madeReady() bool {
@@ -39,11 +39,11 @@ func forget(p paths) error {
 	)
 }
 
-func (s *stander) Again() bool { return s.again }
+func (s *standaloneServer) Restarted() bool { return s.restarted }
 
 // Serve serves the wire protocol like the guest in containers of other images. Commands run like an agent: as
 // its user, with its environment, in its control group and mount namespace.
-func (s *stander) Serve(ctx context.Context) (over, err error) {
+func (s *standaloneServer) Serve(ctx context.Context) (over, err error) {
 	l, err := listen(ctx, workorder.WireSocket)
 	if err != nil {
 		return nil, fmt.Errorf("listen for clients: %w", err)
@@ -52,32 +52,32 @@ func (s *stander) Serve(ctx context.Context) (over, err error) {
 	if err := os.WriteFile(ready, nil, 0o600); err != nil {
 		return nil, fmt.Errorf("mark the sandbox as ready: %w", err)
 	}
-	if err = serve.New(s.config()).Serve(ctx, l); stand.Over(err) {
+	if err = serve.New(s.config()).Serve(ctx, l); stand.ExpectedEnd(err) {
 		return err, nil
 	}
 	return nil, err
 }
 
-func (s *stander) config() serve.Config {
-	u := s.p.user
+func (s *standaloneServer) config() serve.Config {
+	u := s.parts.user
 	user := &reap.User{UID: u.UID, GID: u.GID, Groups: u.Groups, Cgroup: u.Cgroup}
-	if u.Place != nil {
-		user.Place = u.Place.Name()
+	if u.Namespace != nil {
+		user.Namespace = u.Namespace.Name()
 	}
-	crowd := reap.Crowd{Of: &u.UID}
+	guard := reap.OrphanGuard{UID: &u.UID}
 	if g := u.Cgroup; g != nil {
 		for _, dir := range append(slices.Clone(g.V1), g.Unified) {
-			crowd.Dirs = append(crowd.Dirs, filepath.Dir(dir)) // the limit applies to all work together
+			guard.Dirs = append(guard.Dirs, filepath.Dir(dir)) // the limit applies to all work together
 		}
 	}
-	o := s.p.order.Standalone
+	o := s.parts.order.Standalone
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	return serve.Config{
-		User: user, Dir: workorder.Workspace, Home: workorder.SandboxHome, Env: s.p.task.Environ(),
-		Self: "/proc/self/exe", Reap: []string{"reap"}, Files: []string{"files"}, FilesAs: u, OOMKills: s.p.groups.OOMKills,
-		Crowd:   crowd,
-		Network: s.p.network(),
-		Idle:    ms(o.IdleTimeoutMS), Life: ms(o.TTLMS), Silence: ms(o.OwnerTimeoutMS),
+		User: user, Dir: workorder.Workspace, Home: workorder.SandboxHome, Env: s.parts.task.Environ(),
+		Self: "/proc/self/exe", Reap: []string{"reap"}, Files: []string{"files"}, FilesAs: u, OOMKills: s.parts.groups.OOMKills,
+		OrphanGuard: guard,
+		Network:     s.parts.network(),
+		IdleTimeout: ms(o.IdleTimeoutMS), TTL: ms(o.TTLMS), OwnerTimeout: ms(o.OwnerTimeoutMS),
 	}
 }
 

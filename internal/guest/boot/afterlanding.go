@@ -9,8 +9,8 @@ import (
 
 // AfterLanding bounds all steps behind the push, and the end of the inner engine. PID 1 and the host treat a run that takes
 // longer as stuck. unbound is a step that has no limit; empty if each has.
-func (b *Box) AfterLanding() (most time.Duration, unbound workorder.StepName) {
-	most, unbound = b.list().Longest(workorder.StepPush)
+func (r *Runner) AfterLanding() (most time.Duration, unbound workorder.StepName) {
+	most, unbound = r.list().Longest(workorder.StepPush)
 	return most + workorder.EngineGrace, unbound
 }
 

@@ -57,16 +57,16 @@ func (h *hanging) Answers(ctx context.Context, _ *workorder.Review, _ string) ([
 func (h *hanging) Post(ctx context.Context, _ *workorder.Review, r *workorder.Result) ([]workorder.ReviewAnswer, string, error) {
 	return r.Review, "", h.hang(ctx, workorder.StepReply)
 }
-func (h *hanging) Settle(*workorder.Result) {}
+func (h *hanging) RemoveAnswered(*workorder.Result) {}
 
 func (h *hanging) Open(ctx context.Context, _ *workorder.Result) (*workorder.PR, string, []string, error) {
 	return nil, "", nil, h.hang(ctx, workorder.StepPR)
 }
 
-// settler is the repository of a hanging one: both have a Settle.
+// settler is the repository of a hanging one: one has RemoveAnswered, the other StopSaving.
 type settler struct{ *hanging }
 
-func (s settler) Settle(ctx context.Context) { s.fake.Settle(ctx) }
+func (s settler) StopSaving(ctx context.Context) { s.fake.StopSaving(ctx) }
 
 type hangingRebaser struct {
 	*fakeRebaser
@@ -103,7 +103,7 @@ func TestStopAfterTheLanding(t *testing.T) {
 					return land.Result{Head: "n1", Commits: []workorder.Commit{{SHA: "n1"}}, Pushed: true}
 				}
 			}
-			r := playWith(t, h.fake, o, h.signals, func(b *Box) {
+			r := playWith(t, h.fake, o, h.signals, func(b *Runner) {
 				b.Repo, b.Forge, b.Answers = settler{h}, h, h
 				if at == workorder.StepRangeDiff {
 					b.Rebaser = hangingRebaser{&fakeRebaser{f: h.fake}, h}
@@ -141,7 +141,7 @@ func TestTimeoutLeavesWhatFollows(t *testing.T) {
 		t,
 		&fake{agent: func(ctx context.Context) AgentEnd { <-ctx.Done(); return AgentEnd{} }},
 		o,
-		func(b *Box) { b.Forge = forge },
+		func(b *Runner) { b.Forge = forge },
 	)
 	if forge.seen == nil || r.steps()[workorder.StepPR] != workorder.StepDone {
 		t.Errorf("%v, %+v", r.steps(), forge.seen)

@@ -37,7 +37,7 @@ func (b *worker) begin(ctx context.Context) error {
 
 // stop returns the error that ends the work with this ending.
 func stop(e workorder.Ending) error {
-	return &pipeline.Stop{Why: e.Reasons.String(), Err: &endError{e}}
+	return &pipeline.SkipRest{Reason: e.Reasons.String(), Err: &endError{e}}
 }
 
 // endError is a step's error with its ending. If Status is empty, the verdict follows from the commits and checks.
@@ -95,7 +95,7 @@ func (b *worker) prepare() error {
 
 func (b *worker) agent(ctx context.Context) error {
 	if b.Rebaser != nil {
-		b.Rebaser.Ask()
+		b.Rebaser.PromptConflicts()
 		b.Repo.Save()
 		defer b.land.unreserve()
 	}
@@ -149,7 +149,7 @@ func (b *worker) keepAgentsWork(ctx context.Context) {
 	slice, done := context.WithTimeoutCause(ctx, commitTime, fmt.Errorf("not done within %s", commitTime))
 	defer done()
 	settle, settled := context.WithTimeout(slice, commitTime/2) // the commit needs time, too
-	b.Repo.Settle(settle)
+	b.Repo.StopSaving(settle)
 	settled()
 	_ = b.land.commit(slice) // landing tries again and reports the error
 	b.Repo.Push(ctx, b.committed)

@@ -21,7 +21,7 @@ func TestAgentThatNeverBegan(t *testing.T) {
 		o.Repair.MaxAttempts = 2
 		o.Validate = []workorder.Check{{Name: "test", Run: "true"}}
 		prover := &fakeProver{}
-		r := playBox(t, f, o, func(b *Box) { b.Prover = prover })
+		r := playBox(t, f, o, func(b *Runner) { b.Prover = prover })
 		if f.called("validate") != checked || f.called("repair 1") {
 			t.Errorf("%s: calls %v", code, f.calls)
 		}

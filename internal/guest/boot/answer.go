@@ -25,9 +25,9 @@ type Answerer interface {
 	// Post posts the answers of r.Review on the forge. why is not empty if it did not try. It returns the answers
 	// with their outcome, also with an error.
 	Post(ctx context.Context, review *workorder.Review, r *workorder.Result) (answers []workorder.ReviewAnswer, why string, err error)
-	// Settle records which feedback items are answered. An item is dropped from the task's state, once the attempt is released,
+	// RemoveAnswered records which feedback items are answered. An item is dropped from the task's state, once the attempt is released,
 	// if its reply is on the forge and no later attempt has to work on it.
-	Settle(r *workorder.Result)
+	RemoveAnswered(r *workorder.Result)
 }
 
 // review returns the feedback that this attempt works on: from the order, or unanswered from an earlier attempt.
@@ -60,7 +60,7 @@ func (b *reporter) answer(context.Context) error {
 	r.End(b.land.judge())
 	r.Validation = b.work.checks
 	b.land.result.CopyTo(&r)
-	short, done := lingering(b.lives.after, answersTime, answersHurry)
+	short, done := lingering(b.contexts.after, answersTime, answersHurry)
 	answers, err := b.Answers.Answers(short, review, b.land.result.Head)
 	done()
 	if err != nil {
@@ -70,14 +70,14 @@ func (b *reporter) answer(context.Context) error {
 	b.Rec.Update(func(res *workorder.Result) { res.Review = answers })
 	err = b.post(review, &r)
 	if b.land.result.Err == nil {
-		b.Answers.Settle(&r)
+		b.Answers.RemoveAnswered(&r)
 	}
 	return err
 }
 
 // post posts the answers on the forge and records in r which were posted. A run that is being stopped skips it.
 func (b *reporter) post(review *workorder.Review, r *workorder.Result) error {
-	after, later := b.lives.after, ""
+	after, later := b.contexts.after, ""
 	if pullrequest.Unanswered(r) {
 		later = "; sandbox-agent pr open " + b.Order.TaskID + " gives the answers"
 	}
@@ -104,5 +104,5 @@ func (b *reporter) post(review *workorder.Review, r *workorder.Result) error {
 // keepsLease reports whether this box keeps the task's lease after landing. Until the answers are posted,
 // no other box may take the feedback on, or it would be answered twice. A run that is being stopped posts no answers.
 func (b *reporter) keepsLease() bool {
-	return b.review() != nil && b.work.ran && !errors.Is(context.Cause(b.lives.run), errStopSignal)
+	return b.review() != nil && b.work.ran && !errors.Is(context.Cause(b.contexts.run), errStopSignal)
 }

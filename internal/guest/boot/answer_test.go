@@ -35,7 +35,7 @@ func (f *fakeAnswerer) Post(_ context.Context, _ *workorder.Review, r *workorder
 	return answers, "", f.err
 }
 
-func (f *fakeAnswerer) Settle(r *workorder.Result) {
+func (f *fakeAnswerer) RemoveAnswered(r *workorder.Result) {
 	f.settled, f.known = r.Status, r.Review[0].Replied
 }
 
@@ -69,7 +69,7 @@ func TestAnswers(t *testing.T) {
 				Restored: &workorder.Restored{},
 			},
 		}
-		r := playBox(t, f, o, func(b *Box) { b.Answers = &c.a })
+		r := playBox(t, f, o, func(b *Runner) { b.Answers = &c.a })
 		if r.result.Status != workorder.StatusSuccess || r.steps()[workorder.StepReply] != c.status {
 			t.Errorf("%s: %s, step %q", name, r.result.Status, r.steps()[workorder.StepReply])
 		}
@@ -118,7 +118,7 @@ func TestNotAnswered(t *testing.T) {
 			says, settled = errLeaseLost.Error(), ""
 		}
 		a := &fakeAnswerer{}
-		r := playBox(t, f, o, func(b *Box) {
+		r := playBox(t, f, o, func(b *Runner) {
 			b.Answers, b.Signals = a, signals
 			b.Prover = proverFunc(func(ctx context.Context) {
 				if lost {
@@ -145,8 +145,8 @@ func TestNotAnswered(t *testing.T) {
 
 type proverFunc func(ctx context.Context)
 
-func (p proverFunc) Before(context.Context, string) {}
-func (p proverFunc) Remember(context.Context) error { return nil }
+func (p proverFunc) RunBase(context.Context, string)      {}
+func (p proverFunc) RecordBaseline(context.Context) error { return nil }
 
 func (p proverFunc) Prove(ctx context.Context, _, _ string) (*workorder.Proof, []workorder.Evidence, error) {
 	p(ctx)

@@ -23,17 +23,17 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Box is one run inside the box.
-type Box struct {
-	Order   *workorder.Order
-	Rec     *record.Recorder
-	Log     *slog.Logger
-	Network Network
-	Prover  Prover   // if nil, the checks run in the work tree only
-	Forge   Forge    // nil if no pull request is wanted
-	Answers Answerer // nil if no feedback is to be answered
-	Rebaser Rebaser  // nil unless the order is a rebase
-	Stander Stander  // nil if the order has a task
+// Runner is one run inside the box.
+type Runner struct {
+	Order      *workorder.Order
+	Rec        *record.Recorder
+	Log        *slog.Logger
+	Network    PolicyEnforcer
+	Prover     Prover           // if nil, the checks run in the work tree only
+	Forge      Forge            // nil if no pull request is wanted
+	Answers    Answerer         // nil if no feedback is to be answered
+	Rebaser    Rebaser          // nil unless the order is a rebase
+	Standalone StandaloneServer // nil if the order has a task
 	// Snapshots is nil if files of setup are not cached.
 	Snapshots Snapshots
 	Engine    Engine
@@ -50,7 +50,7 @@ type Box struct {
 	// Burst is the time in which several signals count as one. Zero means two seconds.
 	Burst time.Duration
 
-	lives     lives
+	contexts  phaseContexts
 	interrupt context.CancelCauseFunc // cancels lives.run
 
 	phases
@@ -59,14 +59,14 @@ type Box struct {
 	landBy atomic.Pointer[time.Time] // deadline for landing in a run that is being stopped; nil if it is not
 }
 
-// lives are the contexts of the steps. run ends with the time limit and the first stop signal; land ends with the time for landing and a
+// phaseContexts are the contexts of the steps. run ends with the time limit and the first stop signal; land ends with the time for landing and a
 // second signal; after ends with the first stop signal alone. Once the work has landed, a hanging forge must not turn the run into a
 // lost one. The time limit is the agent's and does not apply to the pull request.
-type lives struct{ run, land, after context.Context }
+type phaseContexts struct{ run, land, after context.Context }
 
 // shutdown returns the time that is left for a stop.
-func (b *Box) shutdown() workorder.Shutdown {
-	return workorder.ShutdownIn(time.Duration(b.grace.Load()))
+func (r *Runner) shutdown() workorder.Shutdown {
+	return workorder.ShutdownIn(time.Duration(r.grace.Load()))
 }
 
 // Causes of an early ending, carried by the run's context.
@@ -88,11 +88,11 @@ func (e timeoutCause) Error() string {
 func (e timeoutCause) Unwrap() error { return context.DeadlineExceeded }
 
 // Run executes the whole run and returns the container's exit code.
-func (b *Box) Run(ctx context.Context) int {
-	if b.Stander != nil {
-		return b.stand(ctx)
+func (r *Runner) Run(ctx context.Context) int {
+	if r.Standalone != nil {
+		return r.runStandalone(ctx)
 	}
-	run, cancel := context.WithDeadlineCause(ctx, time.Now().Add(b.Order.Timeout()), timeoutCause{b.Order.TimeoutMinutes})
+	run, cancel := context.WithDeadlineCause(ctx, time.Now().Add(r.Order.Timeout()), timeoutCause{r.Order.TimeoutMinutes})
 	defer cancel()
 	run, interrupt := context.WithCancelCause(run)
 	defer interrupt(nil)
@@ -100,52 +100,52 @@ func (b *Box) Run(ctx context.Context) int {
 	defer hurry(nil)
 	after, leave := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer leave(nil)
-	b.lives = lives{run: run, land: landing, after: after}
-	b.interrupt = interrupt
-	go b.watchSignals(func(cause error) { leave(cause); interrupt(cause) }, hurry)
-	if b.WatchDisk != nil {
-		go b.WatchDisk(run, func(text string) { interrupt(fmt.Errorf("%w: %s", errDiskLimit, text)) })
+	r.contexts = phaseContexts{run: run, land: landing, after: after}
+	r.interrupt = interrupt
+	go r.watchSignals(func(cause error) { leave(cause); interrupt(cause) }, hurry)
+	if r.WatchDisk != nil {
+		go r.WatchDisk(run, func(text string) { interrupt(fmt.Errorf("%w: %s", errDiskLimit, text)) })
 	}
-	list := b.list()
-	b.land.worked(list.Work(run))
+	list := r.list()
+	r.land.worked(list.Work(run))
 	list.Finish(ctx)
 
 	undo, stop := context.WithTimeout(context.WithoutCancel(ctx), workorder.EngineGrace)
 	defer stop()
 	list.Undo(undo)
-	return workorder.ExitCode(b.land.end.Status, b.land.end.EndedBy)
+	return workorder.ExitCode(r.land.end.Status, r.land.end.EndedBy)
 }
 
 // watchSignals interrupts the run at the first signal; landing then has its part of the shutdown time. A later SIGINT ends landing
 // at once; a second SIGTERM does not, because programs that signal a process and its group send it twice.
 // While the agent is asked to stop, its work so far is pushed.
-func (b *Box) watchSignals(interrupt, hurry context.CancelCauseFunc) {
-	s, ok := <-b.Signals
+func (r *Runner) watchSignals(interrupt, hurry context.CancelCauseFunc) {
+	s, ok := <-r.Signals
 	for ok && s == initd.LongStop { // PID 1 passes it on when it arrives, and again before the stop
-		b.grace.Store(int64(workorder.LongStop))
-		s, ok = <-b.Signals
+		r.grace.Store(int64(workorder.LongStop))
+		s, ok = <-r.Signals
 	}
 	if !ok {
 		return
 	}
 	first := time.Now()
-	b.landsBy(first)
-	b.Repo.AnnounceStop(b.shutdown().Bundle)
+	r.landsBy(first)
+	r.Repo.AnnounceStop(r.shutdown().Bundle)
 	interrupt(fmt.Errorf("%w (%s)", errStopSignal, s))
-	b.Repo.Flush()
+	r.Repo.SaveNow()
 	for {
-		by := b.landsBy(first)
+		by := r.landsBy(first)
 		select {
-		case s := <-b.Signals:
+		case s := <-r.Signals:
 			switch {
 			case s == initd.LongStop: // the kernel does not keep the order of signals
-				b.grace.Store(int64(workorder.LongStop))
-				b.Repo.AnnounceStop(b.shutdown().Bundle)
+				r.grace.Store(int64(workorder.LongStop))
+				r.Repo.AnnounceStop(r.shutdown().Bundle)
 				continue
-			case s != syscall.SIGINT || time.Since(first) < b.burst():
+			case s != syscall.SIGINT || time.Since(first) < r.burst():
 				continue
 			}
-			b.landBy.Store(&first) // no landing time is left
+			r.landBy.Store(&first) // no landing time is left
 			hurry(errors.New("a second signal arrived"))
 		case <-time.After(time.Until(by)):
 			hurry(errors.New("the time for landing ran out"))
@@ -155,17 +155,17 @@ func (b *Box) watchSignals(interrupt, hurry context.CancelCauseFunc) {
 }
 
 // landsBy returns the deadline for landing in a run that is being stopped, and stores it.
-func (b *Box) landsBy(stopped time.Time) time.Time {
-	by := stopped.Add(workorder.AgentGrace + b.shutdown().Land)
-	b.landBy.Store(&by)
+func (r *Runner) landsBy(stopped time.Time) time.Time {
+	by := stopped.Add(workorder.AgentGrace + r.shutdown().Land)
+	r.landBy.Store(&by)
 	return by
 }
 
 // burst is the time after the first signal in which further signals count as
 // the same request: some programs send several to stop a box.
-func (b *Box) burst() time.Duration {
-	if b.Burst > 0 {
-		return b.Burst
+func (r *Runner) burst() time.Duration {
+	if r.Burst > 0 {
+		return r.Burst
 	}
 	return 2 * time.Second
 }

@@ -40,10 +40,10 @@ type run struct {
 
 func play(t *testing.T, f *fake, o *workorder.Order, signals chan os.Signal) run {
 	t.Helper()
-	return playWith(t, f, o, signals, func(*Box) {})
+	return playWith(t, f, o, signals, func(*Runner) {})
 }
 
-func playWith(t *testing.T, f *fake, o *workorder.Order, signals chan os.Signal, change func(*Box)) run {
+func playWith(t *testing.T, f *fake, o *workorder.Order, signals chan os.Signal, change func(*Runner)) run {
 	t.Helper()
 	out := t.TempDir()
 	rec, err := record.New(record.Options{OutDir: out, StateDir: t.TempDir(), Stream: io.Discard})
@@ -53,7 +53,7 @@ func playWith(t *testing.T, f *fake, o *workorder.Order, signals chan os.Signal,
 	if signals == nil {
 		signals = make(chan os.Signal, 2)
 	}
-	b := &Box{
+	b := &Runner{
 		Order:    o,
 		Rec:      rec,
 		Log:      slog.New(slog.DiscardHandler),
@@ -384,18 +384,18 @@ func TestSecondInterruptBeforeTheLanding(t *testing.T) {
 	t.Parallel()
 	signals := make(chan os.Signal)
 	f := &fake{}
-	var box *Box
+	var box *Runner
 	f.agent = func(ctx context.Context) AgentEnd {
 		signals <- syscall.SIGTERM
 		<-ctx.Done()
 		signals <- syscall.SIGINT
-		<-box.lives.land.Done()
+		<-box.contexts.land.Done()
 		return AgentEnd{Status: workorder.StatusInterrupted, Reasons: workorder.Because(workorder.ReasonSignal, "stopped")}
 	}
 	f.land = func(ctx context.Context) land.Result {
 		return land.Result{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Bundle: "/out/work.bundle", Err: context.Cause(ctx)}
 	}
-	r := playWith(t, f, order(), signals, func(b *Box) { box = b })
+	r := playWith(t, f, order(), signals, func(b *Runner) { box = b })
 	if r.code != workorder.ExitInterrupted || !r.result.Reasons.Has(workorder.ReasonPush) ||
 		r.steps()[workorder.StepPush] != workorder.StepFailed {
 		t.Errorf("code %d, %s, steps %v", r.code, r.result.Reasons, r.steps())
@@ -522,7 +522,7 @@ func TestPlan(t *testing.T) {
 				f.cloned = rebasedTask()
 			}
 			var text string // before anything runs, as `entrypoint boot --plan` prints it
-			r := playBox(t, f, o, func(b *Box) {
+			r := playBox(t, f, o, func(b *Runner) {
 				if o.Mode == workorder.ModeRebase {
 					b.Rebaser = &fakeRebaser{f: f, head: "n1"}
 				}

@@ -47,7 +47,7 @@ func (b *lander) keepResult(context.Context) {
 	if b.Order.Repo == "" || b.end.told != nil {
 		return
 	}
-	ctx, cancel := lingering(b.lives.after, resultTime, resultHurry)
+	ctx, cancel := lingering(b.contexts.after, resultTime, resultHurry)
 	defer cancel()
 	if by := b.landBy.Load(); by != nil {
 		if time.Until(*by) < resultLeast {

@@ -123,13 +123,13 @@ func TestResultInAStop(t *testing.T) {
 		<-ctx.Done()
 		return AgentEnd{Status: workorder.StatusInterrupted, Reasons: workorder.Because(workorder.ReasonSignal, "stopped")}
 	}
-	var box *Box
+	var box *Runner
 	slow.land = func(context.Context) land.Result {
 		now := time.Now()
 		box.landBy.Store(&now) // as if it had taken so long
 		return land.Result{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Pushed: true}
 	}
-	if playWith(t, slow, order(), signals, func(b *Box) { box = b }); slow.called("result") || !slow.called("release") {
+	if playWith(t, slow, order(), signals, func(b *Runner) { box = b }); slow.called("result") || !slow.called("release") {
 		t.Errorf("calls %q", slow.calls)
 	}
 }

@@ -28,7 +28,7 @@ func (b *lander) worked(err error) {
 	if b.work.unwatch != nil {
 		b.work.unwatch()
 	}
-	run, e := b.lives.run, &b.end
+	run, e := b.contexts.run, &b.end
 	cut := run.Err() != nil
 	e.Ending, e.cause = b.work.planned, context.Cause(run)
 	known, stopped := errors.AsType[*endError](err)
@@ -52,8 +52,8 @@ func (b *lander) worked(err error) {
 	}
 	if b.neverPushed() != "" || b.nothingToPush() != "" {
 		if b.move.rebasing != nil { // a push of the resolved commits to the ref next to the branch may be under way
-			settle, settled := context.WithTimeout(b.lives.land, b.shutdown().Land)
-			b.Repo.Settle(settle)
+			settle, settled := context.WithTimeout(b.contexts.land, b.shutdown().Land)
+			b.Repo.StopSaving(settle)
 			settled()
 		}
 		b.landed(b.asItWas())
@@ -62,7 +62,7 @@ func (b *lander) worked(err error) {
 
 // failed derives the ending from a failed step.
 func (b *lander) failed(err error) {
-	run, e := b.lives.run, &b.end
+	run, e := b.contexts.run, &b.end
 	if cause := context.Cause(run); errors.Is(cause, errStopSignal) || errors.Is(cause, context.DeadlineExceeded) || errors.Is(cause,
 		errDiskLimit) {
 		e.Ending = cutShort(run)

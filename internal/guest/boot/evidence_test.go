@@ -16,7 +16,7 @@ func TestEvidence(t *testing.T) {
 	}
 	const call = "evidence [logs/test.log]"
 	f, forge := &fake{validate: checks}, &fakeForge{}
-	r := playBox(t, f, order(), func(b *Box) { b.Forge = forge })
+	r := playBox(t, f, order(), func(b *Runner) { b.Forge = forge })
 	if !f.called(call) || r.result.EvidenceSHA != "e1" || forge.seen.EvidenceSHA != "e1" || !r.result.EvidenceKept("logs/test.log") ||
 		r.result.EvidenceKept("left") {
 		t.Errorf("calls %q, %+v", f.calls, r.result)
@@ -26,7 +26,7 @@ func TestEvidence(t *testing.T) {
 		t.Error("there is no pull request, and the remote has files of it")
 	}
 	f, forge = &fake{validate: checks, evidenceErr: errors.New("the remote is away")}, &fakeForge{}
-	r = playBox(t, f, order(), func(b *Box) { b.Forge = forge })
+	r = playBox(t, f, order(), func(b *Runner) { b.Forge = forge })
 	if r.result.Status != workorder.StatusSuccess || forge.seen == nil ||
 		!strings.Contains(strings.Join(r.result.Warnings, " "), "the remote is away") {
 		t.Errorf("%s, %q", r.result.Status, r.result.Warnings)

@@ -121,9 +121,9 @@ func claimed(head string, attempt int, state *workorder.State) claim.Result {
 func (f *fake) Recheckout(context.Context) error         { f.did("again"); return nil }
 func (f *fake) Save()                                    { f.did("save") }
 func (f *fake) AnnounceStop(time.Duration)               {}
-func (f *fake) Flush()                                   { f.did("flush") }
+func (f *fake) SaveNow()                                 { f.did("flush") }
 func (f *fake) Push(_ context.Context, commitsOnly bool) { f.did(fmt.Sprint("push ", commitsOnly)) }
-func (f *fake) Settle(context.Context)                   { f.did("settle") }
+func (f *fake) StopSaving(context.Context)               { f.did("settle") }
 func (f *fake) Lost() <-chan struct{}                    { return f.lost }
 
 func (f *fake) Release(_ context.Context, end workorder.Attempt) error {
@@ -172,7 +172,7 @@ func (f *fake) Archive(context.Context, bool) (string, error) {
 	return "evidence/left.tar.gz", f.archive
 }
 
-func (f *fake) Land(ctx context.Context, _ string, end land.End) land.Result {
+func (f *fake) Land(ctx context.Context, _ string, end land.RecordAttempt) land.Result {
 	f.did("land")
 	l := land.Result{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Pushed: true}
 	if f.land != nil {

@@ -28,17 +28,17 @@ type Engine interface {
 	Stop(ctx context.Context)
 }
 
-// Stander serves a standalone box.
-type Stander interface {
-	// Again reports whether the box was prepared before and is being restarted.
-	Again() bool
+// StandaloneServer serves a standalone box.
+type StandaloneServer interface {
+	// Restarted reports whether the box was prepared before and is being restarted.
+	Restarted() bool
 	// Serve marks the box as ready, and serves clients until ctx ends or the box is released; over is the
 	// reason.
 	Serve(ctx context.Context) (over, err error)
 }
 
-// Network is the network policy of the box and its gateways.
-type Network interface {
+// PolicyEnforcer is the network policy of the box and its gateways.
+type PolicyEnforcer interface {
 	// Up applies the policy and opens the gateway. Call it before any
 	// untrusted code; an error ends the run.
 	Up(ctx context.Context) error
@@ -114,11 +114,11 @@ type Saving interface {
 	// Push pushes the current commits and then new ones in the background.
 	// Unless commitsOnly is set, work tree snapshots continue.
 	Push(ctx context.Context, commitsOnly bool)
-	// Flush saves at once, concurrently with other work.
-	Flush()
-	// Settle ends Save and waits, until ctx ends, for a save under way.
+	// SaveNow saves at once, concurrently with other work.
+	SaveNow()
+	// StopSaving ends Save and waits, until ctx ends, for a save under way.
 	// Call it before Commit.
-	Settle(ctx context.Context)
+	StopSaving(ctx context.Context)
 	// AnnounceStop tells that the box is being stopped, and the time left for keeping unpushed work as files.
 	AnnounceStop(files time.Duration)
 }
@@ -133,7 +133,7 @@ type Landing interface {
 	Archive(ctx context.Context, whole bool) (path string, err error)
 	// Land pushes the branch and reports. It may be called again. end tells how the
 	// remote records the attempt if the push succeeds.
-	Land(ctx context.Context, baseSHA string, end land.End) land.Result
+	Land(ctx context.Context, baseSHA string, end land.RecordAttempt) land.Result
 }
 
 // Lease is the task's lease that Clone took.
@@ -162,11 +162,11 @@ type Publishing interface {
 
 // Prover runs the checks that make the proof.
 type Prover interface {
-	// Remember copies the image's contents of paths that the task's code can write. Call it before any such code.
-	Remember(ctx context.Context) error
-	// Before runs the checks on the commit in the work tree, to fill caches and so that Prove need not run them
+	// RecordBaseline copies the image's contents of paths that the task's code can write. Call it before any such code.
+	RecordBaseline(ctx context.Context) error
+	// RunBase runs the checks on the commit in the work tree, to fill caches and so that Prove need not run them
 	// there. Call it after setup, before any code of the task.
-	Before(ctx context.Context, commit string)
+	RunBase(ctx context.Context, commit string)
 	// Prove runs the checks on both commits in clean checkouts. It ends with ctx; the proof is never nil.
 	// evidence lists the files that it left in the output.
 	Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error)

@@ -45,7 +45,7 @@ func (b *lander) nothingToPush() string {
 	switch {
 	case b.prep.cloned == nil:
 		return "there is no clone"
-	case b.move.rebasing != nil && b.move.rebasing.Nothing != "":
+	case b.move.rebasing != nil && b.move.rebasing.SkipReason != "":
 		return "there is nothing to rebase"
 	case !b.work.ran:
 		return "the agent never ran"
@@ -57,16 +57,16 @@ func (b *lander) nothingToPush() string {
 // shutdown time after a first one, cuts it short: then the work is kept as files.
 func (b *lander) push(context.Context) error {
 	limit := workorder.LandLimit
-	if errors.Is(context.Cause(b.lives.run), errStopSignal) {
+	if errors.Is(context.Cause(b.contexts.run), errStopSignal) {
 		limit = b.shutdown().Land
 	}
-	ctx, cancel := context.WithTimeoutCause(b.lives.land, limit, fmt.Errorf("landing took longer than %s", limit))
+	ctx, cancel := context.WithTimeoutCause(b.contexts.land, limit, fmt.Errorf("landing took longer than %s", limit))
 	defer cancel()
 	b.unreserve()
 	// A push under way now contains all of the agent's work, the commits and a checkpoint. Interrupting it would
 	// waste it, and the remaining work is small.
 	settle, settled := context.WithTimeout(ctx, limit*7/8)
-	b.Repo.Settle(settle)
+	b.Repo.StopSaving(settle)
 	settled()
 	left := b.work.left
 	if !b.work.committed && (b.Rebaser == nil || b.move.moved) { // in the middle of a rebase a commit would contain its conflicts
@@ -84,11 +84,11 @@ func (b *lander) push(context.Context) error {
 		r.End(b.judgeOf(len(commits)))
 		return AttemptOf(&r, b.move.vouched(head))
 	}
-	if b.tell.keepsLease() {
+	if b.report.keepsLease() {
 		end = nil
 	}
 	l := b.Repo.Land(ctx, b.prep.cloned.BaseSHA, end)
-	l.KeepLeftovers(ctx, left, b.Repo.Archive)
+	l.ArchiveLeftovers(ctx, left, b.Repo.Archive)
 	for _, w := range l.Warnings {
 		b.Rec.Emit(workorder.Event{Type: workorder.EventWarning, Text: w})
 	}
@@ -166,7 +166,7 @@ func (b *lander) judgeOf(commits int) workorder.Ending {
 // release returns the task's lease. The run is over and its result is stored.
 func (b *lander) release(context.Context) error {
 	// A separate time limit, because a stop ends the context of earlier steps.
-	ctx, cancel := lingering(b.lives.after, releaseTime, workorder.ReleaseGrace)
+	ctx, cancel := lingering(b.contexts.after, releaseTime, workorder.ReleaseGrace)
 	defer cancel()
 	r := b.Rec.Result()
 	err := b.Repo.Release(ctx, AttemptOf(&r, b.move.vouched(b.result.Head)))

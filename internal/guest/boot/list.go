@@ -23,7 +23,7 @@ const (
 	toolsBudget          = 20 * time.Minute // some hundred megabytes; building a tool from source takes minutes
 	supabaseBudget       = 25 * time.Minute // three gigabytes of images the first time
 	envBudget            = 15 * time.Second
-	groundBudget         = 30 * time.Second // it copies some megabytes at most
+	baselineBudget       = 30 * time.Second // it copies some megabytes at most
 	compareBudget        = 2 * time.Minute  // reading and comparing the commits before and after
 	sensitiveFilesBudget = 30 * time.Second // it takes seconds for tens of thousands of files
 	evidenceBudget       = time.Minute      // some ten megabytes to the remote
@@ -31,15 +31,15 @@ const (
 )
 
 // list returns all steps of the run. Functions that belong to only one step are named in its entry.
-func (b *Box) list() *pipeline.List {
-	b.begin()
-	if b.Stander != nil {
-		return b.standing()
+func (r *Runner) list() *pipeline.List {
+	r.begin()
+	if r.Standalone != nil {
+		return r.standaloneList()
 	}
-	p, s, w, m, l, t := b.prep, b.setup, b.work, b.move, b.land, b.tell
-	rebase := b.Rebaser != nil
-	return &pipeline.List{Rec: b.Rec, Steps: compact(
-		p.boxStep(), p.dockerStep(), p.cloneStep(), m.rebaseStep(), p.servicesStep(), p.packagesStep(), p.toolsStep(), p.groundStep(),
+	p, s, w, m, l, t := r.prep, r.setup, r.work, r.move, r.land, r.report
+	rebase := r.Rebaser != nil
+	return &pipeline.List{Rec: r.Rec, Steps: compact(
+		p.boxStep(), p.dockerStep(), p.cloneStep(), m.rebaseStep(), p.servicesStep(), p.packagesStep(), p.toolsStep(), p.baselineStep(),
 		p.supabaseStep(), p.envStep(),
 		only(!rebase, s.setupStep()),
 		w.beginStep(), w.agentStep(), w.keepStep(),
@@ -55,18 +55,18 @@ func (b *Box) list() *pipeline.List {
 	)}
 }
 
-// Phases of an attempt, each with its part of the state. They reach the others through the Box.
+// Phases of an attempt, each with its part of the state. They reach the others through the Runner.
 type (
 	// preparer prepares the box for code of the repository.
 	preparer struct {
-		*Box
+		*Runner
 		cloned *rootgit.CloneResult // nil if there is no clone
 	}
 	// setupRunner runs the project's setup commands, or takes over what they left in an earlier box.
-	setupRunner struct{ *Box }
+	setupRunner struct{ *Runner }
 	// worker runs the agent and checks its work.
 	worker struct {
-		*Box
+		*Runner
 		ran      bool     // the task's code started: from here on there is work to land
 		agentEnd AgentEnd // zero if the agent did not run
 		// neverBegan: the agent could not start, so there is nothing to check.
@@ -80,7 +80,7 @@ type (
 	}
 	// mover rebases the task's commits.
 	mover struct {
-		*Box
+		*Runner
 		rebasing *Rebasing        // nil if the rebase has not begun
 		before   *workorder.Proof // of the old head, if checks failed on the new one
 		moved    bool             // the branch may be moved
@@ -89,33 +89,33 @@ type (
 	}
 	// lander ends the work, pushes it, and decides the verdict.
 	lander struct {
-		*Box
+		*Runner
 		end    ending // ending of the work
 		result land.Result
 	}
 	// reporter proves the landed commits, and reports to reviewers.
-	reporter struct{ *Box }
+	reporter struct{ *Runner }
 )
 
 // phases are the phases of one attempt.
 type phases struct {
-	prep  *preparer
-	setup *setupRunner
-	work  *worker
-	move  *mover
-	land  *lander
-	tell  *reporter
+	prep   *preparer
+	setup  *setupRunner
+	work   *worker
+	move   *mover
+	land   *lander
+	report *reporter
 }
 
 // begin creates the phases, once.
-func (b *Box) begin() {
-	if b.prep == nil {
-		b.phases = phases{&preparer{Box: b}, &setupRunner{b}, &worker{Box: b}, &mover{Box: b}, &lander{Box: b}, &reporter{b}}
+func (r *Runner) begin() {
+	if r.prep == nil {
+		r.phases = phases{&preparer{Runner: r}, &setupRunner{r}, &worker{Runner: r}, &mover{Runner: r}, &lander{Runner: r}, &reporter{r}}
 	}
 }
 
 // Plan returns the list as text.
-func (b *Box) Plan() string { return b.list().Plan() }
+func (r *Runner) Plan() string { return r.list().Plan() }
 
 // compact leaves out the entries that this kind of run does not have.
 func compact(entries ...*pipeline.Step) (steps []pipeline.Step) {
@@ -150,14 +150,14 @@ func skipWhen(nothing bool, why string) func() string {
 }
 
 // provable reports whether the project has checks or pages to prove.
-func (b *Box) provable() bool { return len(b.Order.Validate) > 0 || b.Order.Dev != nil }
+func (r *Runner) provable() bool { return len(r.Order.Validate) > 0 || r.Order.Dev != nil }
 
-func (b *Box) needsDocker() bool { return len(b.Order.Services) > 0 || b.Order.Supabase }
+func (r *Runner) needsDocker() bool { return len(r.Order.Services) > 0 || r.Order.Supabase }
 
 func (b *preparer) boxStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepPrepare, Title: "create the workspace, apply the network policy, start the gateway and the guarded Docker socket",
-		Budget: boxBudget, Run: b.makeBox, Undo: func(context.Context) { b.Network.Close() },
+		Budget: boxBudget, Run: b.prepareBox, Undo: func(context.Context) { b.Network.Close() },
 	}
 }
 
@@ -204,12 +204,12 @@ func (b *preparer) toolsStep() *pipeline.Step {
 	}
 }
 
-func (b *preparer) groundStep() *pipeline.Step {
+func (b *preparer) baselineStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepBaseline, Title: "record the image's files in directories that the agent can write, for the proof",
-		After: []workorder.StepName{workorder.StepPackages, workorder.StepTools, workorder.StepClone}, Budget: groundBudget,
+		After: []workorder.StepName{workorder.StepPackages, workorder.StepTools, workorder.StepClone}, Budget: baselineBudget,
 		Skip: skipWhen(b.Prover == nil || !b.provable(), "there is nothing to prove"),
-		Run:  func(ctx context.Context) error { return b.Prover.Remember(ctx) },
+		Run:  func(ctx context.Context) error { return b.Prover.RecordBaseline(ctx) },
 	}
 }
 
@@ -249,15 +249,15 @@ func (b *worker) beginStep() *pipeline.Step {
 		after = []workorder.StepName{workorder.StepSetup}
 	}
 	return &pipeline.Step{
-		Name: workorder.StepRestore, Title: "restore the state of earlier attempts, and start saving the work", After: after, Silent: true,
+		Name: workorder.StepRestore, Title: "restore the state of earlier attempts, and start saving the work", After: after, Hidden: true,
 		Run: b.begin,
 	}
 }
 
 func (b *worker) agentStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepAgent, Title: "run the agent as user sandbox", After: []workorder.StepName{workorder.StepRestore}, Soft: true,
-		Late: func() string {
+		Name: workorder.StepAgent, Title: "run the agent as user sandbox", After: []workorder.StepName{workorder.StepRestore}, AllowFailure: true,
+		SkipLate: func() string {
 			if b.move.rebasing != nil && !b.move.rebasing.Conflict {
 				return "the rebase has no conflicts"
 			}
@@ -271,7 +271,7 @@ func (b *worker) agentStep() *pipeline.Step {
 func (b *worker) keepStep() *pipeline.Step {
 	s := &pipeline.Step{
 		Name: workorder.StepCommit, Title: "commit the agent's remaining changes, and push them", After: []workorder.StepName{workorder.StepAgent},
-		Silent: true, Skip: skipWhen(b.Order.Mode == workorder.ModePlan, whyNoPush),
+		Hidden: true, Skip: skipWhen(b.Order.Mode == workorder.ModePlan, whyNoPush),
 		Run: func(ctx context.Context) error { b.keepAgentsWork(ctx); return nil },
 	}
 	if b.Rebaser != nil {
@@ -283,7 +283,7 @@ func (b *worker) keepStep() *pipeline.Step {
 func (b *worker) validateStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepValidate, Title: "run the project's validate commands",
-		After: []workorder.StepName{workorder.StepCommit, workorder.StepCompareCommits}, Soft: true,
+		After: []workorder.StepName{workorder.StepCommit, workorder.StepCompareCommits}, AllowFailure: true,
 		Skip: func() string {
 			switch {
 			case b.Order.Mode == workorder.ModePlan:
@@ -293,7 +293,7 @@ func (b *worker) validateStep() *pipeline.Step {
 			}
 			return ""
 		},
-		Late: func() string {
+		SkipLate: func() string {
 			switch {
 			case b.neverBegan:
 				return whyNothingToCheck
@@ -312,17 +312,17 @@ func (b *worker) repairStep() *pipeline.Step {
 	}
 	return &pipeline.Step{
 		Name: workorder.StepRepair, Title: "send failed checks back to the agent", After: []workorder.StepName{workorder.StepValidate},
-		Soft: true, Skip: skipWhen(b.Order.Mode == workorder.ModePlan, whyNoChecks), Late: b.unrepairable, Run: b.repair,
+		AllowFailure: true, Skip: skipWhen(b.Order.Mode == workorder.ModePlan, whyNoChecks), SkipLate: b.unrepairable, Run: b.repair,
 	}
 }
 
 func (b *lander) pushStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepPush, Title: "push the work to the task's branch", Always: true,
-		Within: workorder.LandLimit,
-		Skip:   b.neverPushed,
-		Late:   b.nothingToPush,
-		Run:    b.push,
+		MaxDuration: workorder.LandLimit,
+		Skip:        b.neverPushed,
+		SkipLate:    b.nothingToPush,
+		Run:         b.push,
 	}
 }
 
@@ -335,16 +335,16 @@ func (b *reporter) proofStep() *pipeline.Step {
 		Name: workorder.StepProof, Title: "run the checks on base and head, each in a clean checkout",
 		After: []workorder.StepName{workorder.StepValidate},
 		Skip:  skipWhen(!b.provable(), "the project has neither validate commands nor a development server"),
-		Late: func() string {
+		SkipLate: func() string {
 			if b.work.neverBegan {
 				return whyNothingToCheck
 			}
 			return ""
 		},
-		Soft: true, Run: b.move.proveMoved,
+		AllowFailure: true, Run: b.move.proveMoved,
 	}
 	if b.Rebaser == nil {
-		s.After, s.Always, s.Within, s.Life, s.Run = nil, true, pipeline.OfRun, func() context.Context { return b.lives.run }, b.prove
+		s.After, s.Always, s.MaxDuration, s.Context, s.Run = nil, true, pipeline.OfRun, func() context.Context { return b.contexts.run }, b.prove
 	}
 	return s
 }
@@ -352,7 +352,7 @@ func (b *reporter) proofStep() *pipeline.Step {
 func (b *reporter) sensitiveFilesStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepSensitiveFiles, Title: "list sensitive files that the branch changes", Budget: sensitiveFilesBudget, Always: true,
-		Silent: true, Life: func() context.Context { return b.lives.after }, Late: b.nothingLanded, Run: b.sensitiveFiles,
+		Hidden: true, Context: func() context.Context { return b.contexts.after }, SkipLate: b.nothingLanded, Run: b.sensitiveFiles,
 	}
 }
 
@@ -361,8 +361,8 @@ func (b *reporter) evidenceStep() *pipeline.Step {
 		return nil
 	}
 	return &pipeline.Step{
-		Name: workorder.StepEvidence, Title: "push pictures and logs to the remote", Budget: evidenceBudget, Always: true, Silent: true,
-		Life: func() context.Context { return b.lives.after }, Late: b.nothingLanded, Run: b.evidence,
+		Name: workorder.StepEvidence, Title: "push pictures and logs to the remote", Budget: evidenceBudget, Always: true, Hidden: true,
+		Context: func() context.Context { return b.contexts.after }, SkipLate: b.nothingLanded, Run: b.evidence,
 	}
 }
 
@@ -372,9 +372,9 @@ func (b *reporter) answersStep() *pipeline.Step {
 	}
 	return &pipeline.Step{
 		Name: workorder.StepReply, Title: "answer the reviewers' feedback", Always: true,
-		Within: answersTime + answerTime,
-		Late:   b.nothingToAnswer,
-		Run:    b.answer,
+		MaxDuration: answersTime + answerTime,
+		SkipLate:    b.nothingToAnswer,
+		Run:         b.answer,
 	}
 }
 
@@ -384,8 +384,8 @@ func (b *reporter) pullRequestStep() *pipeline.Step {
 	}
 	return &pipeline.Step{
 		Name: workorder.StepPR, Title: "open or update the pull request", Budget: forgeBudget, Always: true,
-		Life: func() context.Context { return b.lives.after }, Later: b.openLater(),
-		Late: func() string {
+		Context: func() context.Context { return b.contexts.after }, RetryHint: b.openLater(),
+		SkipLate: func() string {
 			if b.land.end.told != nil {
 				return "nothing was run"
 			}
@@ -401,8 +401,8 @@ func (b *mover) rangeDiffStep() *pipeline.Step {
 	}
 	return &pipeline.Step{
 		Name: workorder.StepRangeDiff, Title: "comment on the rebase in the pull request", Budget: forgeBudget, Always: true,
-		Life: func() context.Context { return b.lives.after }, Later: "; the result has the comparison under rebased, and the report shows it",
-		Late: func() string {
+		Context: func() context.Context { return b.contexts.after }, RetryHint: "; the result has the comparison under rebased, and the report shows it",
+		SkipLate: func() string {
 			if !b.wasMoved() {
 				return "the branch was not moved"
 			}
@@ -414,17 +414,17 @@ func (b *mover) rangeDiffStep() *pipeline.Step {
 
 func (b *lander) resultStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepResult, Title: "determine the verdict, write the result, and push it to the remote", Always: true, Silent: true,
-		Within: resultTime,
-		Run:    func(ctx context.Context) error { b.finish(); b.keepResult(ctx); return nil },
+		Name: workorder.StepResult, Title: "determine the verdict, write the result, and push it to the remote", Always: true, Hidden: true,
+		MaxDuration: resultTime,
+		Run:         func(ctx context.Context) error { b.finish(); b.keepResult(ctx); return nil },
 	}
 }
 
 func (b *lander) leaseStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepReleaseLease, Title: "return the task's lease", Always: true, Silent: true,
-		Within: releaseTime,
-		Skip:   skipWhen(b.Order.Repo == "", "the task has no repository"),
-		Run:    b.release,
+		Name: workorder.StepReleaseLease, Title: "return the task's lease", Always: true, Hidden: true,
+		MaxDuration: releaseTime,
+		Skip:        skipWhen(b.Order.Repo == "", "the task has no repository"),
+		Run:         b.release,
 	}
 }

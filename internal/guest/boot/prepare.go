@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func (b *preparer) makeBox(ctx context.Context) error {
+func (b *preparer) prepareBox(ctx context.Context) error {
 	if err := b.Space.Make(); err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (b *preparer) startOnDemand(ctx context.Context) {
 func (b *preparer) clone(ctx context.Context) error {
 	c, err := b.Repo.Clone(ctx)
 	if done, told := errors.AsType[*claim.DoneError](err); told {
-		return &pipeline.Stop{Why: done.Error(), Err: err}
+		return &pipeline.SkipRest{Reason: done.Error(), Err: err}
 	}
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ func (b *setupRunner) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if b.prep.cloned != nil && b.Stander == nil {
+	if b.prep.cloned != nil && b.Standalone == nil {
 		if err := b.Repo.RecordSetupFiles(ctx); err != nil {
 			b.Rec.Warn(fmt.Sprintf("files that setup left in the work tree may be taken for the agent's work: %v", err))
 		}
@@ -196,7 +196,7 @@ func (b *setupRunner) commands(ctx context.Context, strict bool) (failed bool, e
 		if strict || !b.Order.Found || b.Order.SetupAsked {
 			return true, wrong
 		}
-		b.forgive("setup command", wrong)
+		b.reportFailed("setup command", wrong)
 		failed = true
 	}
 	return failed, nil
@@ -262,7 +262,7 @@ func (b *setupRunner) warm(ctx context.Context) error {
 	}
 	wctx, cancel := context.WithTimeout(ctx, warmLimit)
 	defer cancel()
-	b.Prover.Before(wctx, b.prep.cloned.BaseSHA)
+	b.Prover.RunBase(wctx, b.prep.cloned.BaseSHA)
 	if err := undo(ctx); err != nil && ctx.Err() == nil {
 		b.Rec.Warn(fmt.Sprintf("files that the checks left in the work tree may be taken for the agent's work: %v", err))
 	}
@@ -290,8 +290,8 @@ func (b *preparer) services(ctx context.Context) error {
 }
 
 // found turns a failure into a warning if the failed part was detected rather than declared.
-func (b *Box) found(what string, run func(context.Context) error) func(context.Context) error {
-	if !b.Order.Found {
+func (r *Runner) found(what string, run func(context.Context) error) func(context.Context) error {
+	if !r.Order.Found {
 		return run
 	}
 	return func(ctx context.Context) error {
@@ -299,16 +299,16 @@ func (b *Box) found(what string, run func(context.Context) error) func(context.C
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		b.forgive(what, err)
+		r.reportFailed(what, err)
 		return nil
 	}
 }
 
-// forgive continues after a failure, and notifies the agent.
-func (b *Box) forgive(what string, err error) {
+// reportFailed continues after a failure, and notifies the agent.
+func (r *Runner) reportFailed(what string, err error) {
 	text := fmt.Sprintf("%s, found in the repository, failed: %v", what, err)
-	b.Rec.Warn(text)
-	b.Task.Note(text)
+	r.Rec.Warn(text)
+	r.Task.Note(text)
 }
 
 type commandError struct {

@@ -14,9 +14,9 @@ type fakeProver struct {
 	before     []string // commits
 }
 
-func (f *fakeProver) Before(_ context.Context, commit string) { f.before = append(f.before, commit) }
+func (f *fakeProver) RunBase(_ context.Context, commit string) { f.before = append(f.before, commit) }
 
-func (f *fakeProver) Remember(context.Context) error { return nil }
+func (f *fakeProver) RecordBaseline(context.Context) error { return nil }
 
 func (f *fakeProver) Prove(_ context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
 	f.base, f.head = base, head
@@ -29,7 +29,7 @@ func (f *fakeProver) Checks(context.Context, string, string) (*workorder.Proof, 
 }
 
 // playBox plays a run of a box that has something more.
-func playBox(t *testing.T, f *fake, o *workorder.Order, change func(*Box)) run {
+func playBox(t *testing.T, f *fake, o *workorder.Order, change func(*Runner)) run {
 	t.Helper()
 	return playWith(t, f, o, nil, change)
 }
@@ -40,7 +40,7 @@ func TestProve(t *testing.T) {
 	o := order()
 	o.Validate = []workorder.Check{{Name: "test", Run: "true"}}
 	p := &fakeProver{}
-	r := playBox(t, &fake{}, o, func(b *Box) { b.Prover = p })
+	r := playBox(t, &fake{}, o, func(b *Runner) { b.Prover = p })
 	if r.code != workorder.ExitOK || p.head != "h1" || r.result.Proof == nil || len(r.result.Warnings) != 0 ||
 		r.result.Proof.Reasons.Code() != workorder.ReasonSetup ||
 		r.steps()["proof"] != workorder.StepDone {
@@ -52,7 +52,7 @@ func TestProve(t *testing.T) {
 		t,
 		&fake{},
 		bare,
-		func(b *Box) { b.Prover = &fakeProver{} },
+		func(b *Runner) { b.Prover = &fakeProver{} },
 	); r.result.Proof != nil ||
 		r.steps()["proof"] != workorder.StepSkipped {
 		t.Errorf("proved %+v", r.result.Proof)
@@ -63,7 +63,7 @@ func TestProve(t *testing.T) {
 		t,
 		&fake{},
 		bare,
-		func(b *Box) { b.Prover = &fakeProver{} },
+		func(b *Runner) { b.Prover = &fakeProver{} },
 	); r.result.Proof == nil || len(r.result.Evidence) != 1 ||
 		r.steps()["proof"] != workorder.StepDone {
 		t.Errorf("proved %+v, %+v", r.result.Proof, r.result.Evidence)
@@ -73,7 +73,7 @@ func TestProve(t *testing.T) {
 		t,
 		none,
 		o,
-		func(b *Box) { b.Prover = &fakeProver{} },
+		func(b *Runner) { b.Prover = &fakeProver{} },
 	); r.result.Proof != nil ||
 		r.steps()["proof"] != workorder.StepSkipped {
 		t.Errorf("proved %+v", r.result.Proof)

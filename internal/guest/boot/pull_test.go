@@ -37,7 +37,7 @@ func TestPullRequest(t *testing.T) {
 		"the forge is away":   {fakeForge{err: errors.New("503")}, workorder.StepFailed, "503; " + later},
 	} {
 		f := c.forge
-		r := playBox(t, &fake{}, order(), func(b *Box) { b.Forge = &f })
+		r := playBox(t, &fake{}, order(), func(b *Runner) { b.Forge = &f })
 		step := r.result.Steps[len(r.result.Steps)-1]
 		if r.code != workorder.ExitOK || r.result.Status != workorder.StatusSuccess || step.Name != workorder.StepPR ||
 			step.Status != c.status ||
@@ -59,14 +59,14 @@ func TestPullRequest(t *testing.T) {
 func TestPullRequestOfNothing(t *testing.T) {
 	t.Parallel()
 	for name, rebaser := range map[string]*fakeRebaser{
-		"nothing to do": {begun: Rebasing{Nothing: "it is on main already"}},
+		"nothing to do": {begun: Rebasing{SkipReason: "it is on main already"}},
 		"refused":       {err: errors.New("somebody else pushed")},
 	} {
 		f := &fake{cloned: rebasedTask()}
 		f.cloned.State.Added = []string{"and more"}
 		rebaser.f = f
 		forge := &fakeForge{pr: &workorder.PR{Number: 7}}
-		r := playBox(t, f, rebaseOrder(), func(b *Box) { b.Forge, b.Rebaser = forge, rebaser })
+		r := playBox(t, f, rebaseOrder(), func(b *Runner) { b.Forge, b.Rebaser = forge, rebaser })
 		if forge.seen == nil || forge.seen.Restored == nil || forge.seen.HeadSHA != "h0" || forge.seen.HeadSHA != forge.seen.Restored.Head {
 			t.Fatalf("%s: the forge received %+v", name, forge.seen)
 		}

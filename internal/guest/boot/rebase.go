@@ -20,16 +20,16 @@ import (
 type Rebaser interface {
 	// Begin rebases the commits in the work tree as far as git can by itself. An error may implement EndedByer.
 	Begin(ctx context.Context) (Rebasing, error)
-	// Ask adds the conflict to the agent's task.
-	Ask()
+	// PromptConflicts adds the conflict to the agent's task.
+	PromptConflicts()
 	// Unfinished returns why the conflicts do not count as resolved; it is empty if they do.
 	Unfinished(ctx context.Context) (why string, err error)
 	// Compare compares the commits before and after, and fills r. problems lists the differences that are not allowed.
 	Compare(ctx context.Context, r *workorder.Rebased) (problems []string, err error)
 	// Move makes the next push update the branch to the new head.
 	Move(ctx context.Context, r *workorder.Rebased) error
-	// Kept returns the ref that keeps the new commits if the branch did not accept them, else empty.
-	Kept() string
+	// SideRef returns the ref that keeps the new commits if the branch did not accept them, else empty.
+	SideRef() string
 	// Comment posts a comment on the pull request about the rebased commits. why is the reason if it did not
 	// try, else empty.
 	Comment(ctx context.Context, r *workorder.Result) (why string, err error)
@@ -37,12 +37,12 @@ type Rebaser interface {
 
 // Rebasing is the outcome of Begin.
 type Rebasing struct {
-	Rebased workorder.Rebased
-	Nothing string // why there is nothing to move
-	// Conflict means that the agent is needed; NoAgent is the reason why it must not run.
-	Conflict bool
-	NoAgent  string
-	Beside   string // the ref for commits that do not reach the branch
+	Rebased    workorder.Rebased
+	SkipReason string // why there is nothing to move
+	// Conflict means that the agent is needed; AgentBlocked is the reason why it must not run.
+	Conflict     bool
+	AgentBlocked string
+	SideRef      string // the ref for commits that do not reach the branch
 }
 
 func (b *mover) rebaseStep() *pipeline.Step {
@@ -57,7 +57,7 @@ func (b *mover) rebaseStep() *pipeline.Step {
 				return err
 			}
 			b.rebasing = &x
-			if x.Nothing == "" {
+			if x.SkipReason == "" {
 				b.showRebased()
 			}
 			return nil
@@ -90,7 +90,7 @@ func (b *mover) compareStep() *pipeline.Step {
 	}
 	return &pipeline.Step{
 		Name: workorder.StepCompareCommits, Title: "compare the commits before and after", After: []workorder.StepName{workorder.StepSetup},
-		Budget: compareBudget, Silent: true, Run: b.compareMoved,
+		Budget: compareBudget, Hidden: true, Run: b.compareMoved,
 	}
 }
 
@@ -100,7 +100,7 @@ func (b *mover) moveStep() *pipeline.Step {
 	}
 	return &pipeline.Step{
 		Name: workorder.StepMoveBranch, Title: "allow the branch to move if the new head is not worse",
-		After: []workorder.StepName{workorder.StepValidate, workorder.StepProof}, Silent: true, Run: b.allowMove,
+		After: []workorder.StepName{workorder.StepValidate, workorder.StepProof}, Hidden: true, Run: b.allowMove,
 	}
 }
 
@@ -114,10 +114,10 @@ func (b *mover) showRebased() {
 // that the new head is not worse than the old one.
 func (b *mover) beginRebase() error {
 	x := b.rebasing
-	if x.Nothing != "" {
-		return &pipeline.Stop{
-			Why: "there is nothing to rebase",
-			Err: &endError{because(workorder.StatusNoChanges, workorder.EndedByGit, workorder.ReasonUnchanged, "%s", x.Nothing)},
+	if x.SkipReason != "" {
+		return &pipeline.SkipRest{
+			Reason: "there is nothing to rebase",
+			Err:    &endError{because(workorder.StatusNoChanges, workorder.EndedByGit, workorder.ReasonUnchanged, "%s", x.SkipReason)},
 		}
 	}
 	b.work.watchLease()
@@ -128,10 +128,10 @@ func (b *mover) beginRebase() error {
 		b.work.committed = true // setup's leftovers are not committed
 		return nil
 	}
-	if x.NoAgent != "" {
+	if x.AgentBlocked != "" {
 		return stop(because(
 			workorder.StatusFailed, workorder.EndedByOrder, workorder.ReasonConflicts, "the rebase conflicts in %s, and %s; the branch is unchanged",
-			strings.Join(x.Rebased.Conflicts, ", "), x.NoAgent,
+			strings.Join(x.Rebased.Conflicts, ", "), x.AgentBlocked,
 		))
 	}
 	if err := b.work.prepare(); err != nil {
@@ -147,10 +147,10 @@ func (b *mover) keepResolved(ctx context.Context) error {
 		return nil
 	}
 	if b.work.agentEnd.Status != workorder.StatusSuccess {
-		return &pipeline.Stop{Why: "the agent did not end successfully", Err: &endError{}}
+		return &pipeline.SkipRest{Reason: "the agent did not end successfully", Err: &endError{}}
 	}
 	settle, settled := context.WithTimeout(ctx, commitTime/2)
-	b.Repo.Settle(settle)
+	b.Repo.StopSaving(settle)
 	settled()
 	why, err := b.Rebaser.Unfinished(ctx)
 	if err == nil && why == "" {
@@ -190,7 +190,7 @@ func (b *mover) notMoved(why string, unknown bool) error {
 func (b *mover) whereKept() string {
 	return fmt.Sprintf(
 		"%s is unchanged, and the new commits are kept: `git fetch %s %s` and `git log FETCH_HEAD` show them", b.Order.TargetBranch, b.Order.Repo,
-		b.rebasing.Beside,
+		b.rebasing.SideRef,
 	)
 }
 
@@ -201,7 +201,7 @@ func (b *mover) compareMoved(ctx context.Context) error {
 	problems, err := b.Rebaser.Compare(ctx, &x.Rebased)
 	b.showRebased()
 	switch {
-	case err != nil && b.lives.run.Err() != nil:
+	case err != nil && b.contexts.run.Err() != nil:
 		return nil // the ending has the reason
 	case err != nil && x.Conflict:
 		return b.unresolved("the commits before and after could not be compared: " + err.Error())
@@ -235,7 +235,7 @@ func (b *mover) proveMoved(ctx context.Context) error {
 	if failures(b.work.checks) != nil { // first, so that the remaining logs are those of the proof that is shown
 		b.before, _ = b.Prover.Checks(ctx, r.OldHead, r.NewHead)
 	}
-	return b.tell.proof(ctx, r.NewBase, r.NewHead)
+	return b.report.proof(ctx, r.NewBase, r.NewHead)
 }
 
 // allowMove allows the branch to move unless the checks show that the new head is worse.
@@ -322,12 +322,12 @@ func broke(c *workorder.CheckProof) bool {
 // rebaseLanded records the outcome for the branch. If the branch did not take the new commits, the task is unchanged.
 func (b *mover) rebaseLanded(l *land.Result) {
 	x := b.rebasing
-	if x == nil || x.Nothing != "" {
+	if x == nil || x.SkipReason != "" {
 		return
 	}
 	r := &x.Rebased
 	if r.Pushed = b.moved && l.Err == nil && l.Pushed; !r.Pushed {
-		r.Backup, r.Kept = "", b.Rebaser.Kept()
+		r.Backup, r.Kept = "", b.Rebaser.SideRef()
 	}
 	if b.moved && !r.Pushed {
 		l.Head, l.Commits, l.Pushed = b.prep.cloned.Head, b.prep.cloned.Commits, false

@@ -32,10 +32,10 @@ type fakeRebaser struct {
 func (r *fakeRebaser) Begin(context.Context) (Rebasing, error) {
 	r.f.did("rebase")
 	r.begun.Rebased.Onto, r.begun.Rebased.OldBase, r.begun.Rebased.NewBase, r.begun.Rebased.OldHead = "next", "b0", "b1", "h0"
-	r.begun.Rebased.Backup, r.begun.Beside = "refs/backup", "refs/beside"
+	r.begun.Rebased.Backup, r.begun.SideRef = "refs/backup", "refs/beside"
 	return r.begun, r.err
 }
-func (r *fakeRebaser) Ask() { r.f.did("ask") }
+func (r *fakeRebaser) PromptConflicts() { r.f.did("ask") }
 func (r *fakeRebaser) Unfinished(context.Context) (string, error) {
 	r.f.did("unfinished")
 	return r.unfinished, nil
@@ -53,7 +53,7 @@ func (r *fakeRebaser) Compare(_ context.Context, out *workorder.Rebased) ([]stri
 }
 
 func (r *fakeRebaser) Move(context.Context, *workorder.Rebased) error { r.f.did("move"); return nil }
-func (r *fakeRebaser) Kept() string                                   { return r.kept }
+func (r *fakeRebaser) SideRef() string                                { return r.kept }
 func (r *fakeRebaser) Comment(_ context.Context, res *workorder.Result) (string, error) {
 	r.posted = res.Rebased
 	return "", nil
@@ -65,10 +65,10 @@ type twoSides struct {
 	sides map[string]workorder.Transition
 }
 
-func (twoSides) Before(context.Context, string) {}
+func (twoSides) RunBase(context.Context, string) {}
 
-func (twoSides) Remember(context.Context) error { return nil }
-func (waiting) Remember(context.Context) error  { return nil }
+func (twoSides) RecordBaseline(context.Context) error { return nil }
+func (waiting) RecordBaseline(context.Context) error  { return nil }
 
 func (p twoSides) Prove(_ context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
 	p.f.did("prove " + base + " " + head)
@@ -214,7 +214,7 @@ func TestRebase(t *testing.T) {
 			not: []string{"validate", "move"},
 		},
 		"conflicts, no agent may run": {
-			rebaser: fakeRebaser{begun: Rebasing{Conflict: true, NoAgent: "hooks"}},
+			rebaser: fakeRebaser{begun: Rebasing{Conflict: true, AgentBlocked: "hooks"}},
 			status:  workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonConflicts, names: "hooks",
 			not: []string{"agent", "validate", "move", "land"},
 		},
@@ -224,7 +224,7 @@ func TestRebase(t *testing.T) {
 			not: []string{"agent", "move", "land"},
 		},
 		"up to date": {
-			rebaser: fakeRebaser{begun: Rebasing{Nothing: "it is on main already"}},
+			rebaser: fakeRebaser{begun: Rebasing{SkipReason: "it is on main already"}},
 			status:  workorder.StatusNoChanges, reason: workorder.ReasonUnchanged, names: "it is on main already", not: []string{
 				"setup-1",
 				"agent", "validate", "move", "land",
@@ -267,7 +267,7 @@ func TestRebase(t *testing.T) {
 				cost, limit := 2.0, 1.0
 				f.cloned.State.Attempts, o.MaxBudgetUSD = []workorder.Attempt{{Usage: workorder.Usage{CostUSD: &cost}}}, &limit
 			}
-			got := playWith(t, f, o, nil, func(b *Box) { b.Rebaser, b.Prover = r, p })
+			got := playWith(t, f, o, nil, func(b *Runner) { b.Rebaser, b.Prover = r, p })
 			res := got.result
 			if res.Status != tc.status || got.code != tc.code || (tc.reason != "") != res.Reasons.Has(tc.reason) ||
 				!strings.Contains(res.Reasons.String(), tc.names) {
@@ -329,7 +329,7 @@ func TestRebaseIsStopped(t *testing.T) {
 			}
 			return AgentEnd{Status: workorder.StatusSuccess}
 		}
-		var b *Box
+		var b *Runner
 		f.validate = func() []workorder.Validation {
 			stop("validate")
 			return []workorder.Validation{{Name: "test", Passed: true}}
@@ -337,7 +337,7 @@ func TestRebaseIsStopped(t *testing.T) {
 		r := &fakeRebaser{f: f, begun: Rebasing{Conflict: when == "agent"}}
 		f.cloned = rebasedTask()
 		slow := waiting{f}
-		got := playWith(t, f, rebaseOrder(), signals, func(box *Box) { b = box; box.Rebaser, box.Prover = r, slow })
+		got := playWith(t, f, rebaseOrder(), signals, func(box *Runner) { b = box; box.Rebaser, box.Prover = r, slow })
 		if got.code != workorder.ExitInterrupted || f.called("move") || b.move.moved {
 			t.Errorf("%s: code %d, %s: %s, %v", when, got.code, got.result.Status, got.result.Reasons, f.calls)
 		}
@@ -347,7 +347,7 @@ func TestRebaseIsStopped(t *testing.T) {
 // waiting is a proof that ends with the run.
 type waiting struct{ f *fake }
 
-func (waiting) Before(context.Context, string) {}
+func (waiting) RunBase(context.Context, string) {}
 
 func (w waiting) Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
 	w.f.did("prove")

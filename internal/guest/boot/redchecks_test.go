@@ -134,7 +134,7 @@ func TestRedChecks(t *testing.T) {
 					v.ExitCode = 1
 				}
 				f := &fake{validate: func() []workorder.Validation { return []workorder.Validation{v} }}
-				r := playBox(t, f, o, func(b *Box) {
+				r := playBox(t, f, o, func(b *Runner) {
 					if b.Prover = nil; c.proof != nil {
 						b.Prover = &provesAs{checks: c.proof}
 					}

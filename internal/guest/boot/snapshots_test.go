@@ -101,7 +101,7 @@ func TestSetupIsKept(t *testing.T) {
 		}, fails: true},
 	} {
 		o, p := c.order, &fakeProver{}
-		r := playBox(t, c.fake, o, func(b *Box) {
+		r := playBox(t, c.fake, o, func(b *Runner) {
 			b.Prover, b.Snapshots = p, &fakeSnapshots{fake: c.fake, done: c.done, more: c.more, loud: c.loud, why: c.why, err: c.err}
 		})
 		var got []string
@@ -143,7 +143,7 @@ func TestSetupIsKept(t *testing.T) {
 		if c.later {
 			f.cloned = &rootgit.CloneResult{Result: claimed("h0", 2, &workorder.State{})}
 		}
-		r := playBox(t, f, o, func(b *Box) { b.Snapshots = &fakeSnapshots{fake: f, over: true} })
+		r := playBox(t, f, o, func(b *Runner) { b.Snapshots = &fakeSnapshots{fake: f, over: true} })
 		var got []string
 		for _, call := range f.calls {
 			if slices.Contains([]string{"setup-1", "setup-2", "empty", "again", "anew", "keep", "agent"}, call) {
@@ -158,7 +158,7 @@ func TestSetupIsKept(t *testing.T) {
 	o := plain()
 	o.Found = true
 	f := &fake{shell: func(string) (int, string, error) { return 1, "", nil }}
-	playBox(t, f, o, func(b *Box) { b.Snapshots = &fakeSnapshots{fake: f} })
+	playBox(t, f, o, func(b *Runner) { b.Snapshots = &fakeSnapshots{fake: f} })
 	if f.called("keep") || !f.called("agent") {
 		t.Errorf("%q", f.calls)
 	}
@@ -177,7 +177,7 @@ func TestRebaseOverEarlierSetup(t *testing.T) {
 		"without it":      {over: true, errs: 1, want: []string{"baseline", "rebase", "empty", "again", "rebase", "setup-1"}},
 	} {
 		f := &fake{cloned: rebasedTask()}
-		r := playBox(t, f, rebaseOrder(), func(b *Box) {
+		r := playBox(t, f, rebaseOrder(), func(b *Runner) {
 			b.Snapshots = &fakeSnapshots{fake: f, over: c.over}
 			b.Rebaser = &stubborn{fakeRebaser{f: f}, c.errs}
 		})

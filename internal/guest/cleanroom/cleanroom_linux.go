@@ -29,33 +29,33 @@ const (
 	maxSeen = 1_000_000
 )
 
-// Ground is the base from which rooms are made.
-type Ground struct {
+// Baseline is the base from which rooms are made.
+type Baseline struct {
 	cfg   Config
 	began time.Time
 	seed  maphash.Seed
 	had   map[string]content // the image's content of each place, by path
 	space Space
-	spots []spot // nil before the first scan
+	spots []writablePath // nil before the first scan
 	made  int
 }
 
 // content is the image's content of a place.
 type content struct {
-	spot
+	writablePath
 	sum
 	kept string // a copy; empty if the content is too large for one
 }
 
-// Remember records the image's content of all places that the task's code can write. Call it before any such code runs.
-func Remember(ctx context.Context, cfg Config) (*Ground, error) {
+// NewBaseline records the image's content of all places that the task's code can write. Call it before any such code runs.
+func NewBaseline(ctx context.Context, cfg Config) (*Baseline, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create a directory for clean rooms: %w", err)
 	}
 	// The kernel's file clock may be a tick behind.
-	g := &Ground{cfg: cfg, began: time.Now().Add(-tick), seed: maphash.MakeSeed(), had: map[string]content{}}
+	b := &Baseline{cfg: cfg, began: time.Now().Add(-tick), seed: maphash.MakeSeed(), had: map[string]content{}}
 	var err error
-	if g.space, err = g.cfg.space(); err != nil {
+	if b.space, err = b.cfg.space(); err != nil {
 		return nil, err
 	}
 	spots, err := cfg.scan(ctx)
@@ -63,31 +63,31 @@ func Remember(ctx context.Context, cfg Config) (*Ground, error) {
 		return nil, err
 	}
 	for i, s := range spots {
-		had := content{spot: s}
+		had := content{writablePath: s}
 		if s.path != cfg.Task && !slices.Contains(cfg.Layered, s.path) {
-			look := g.copier()
+			look := b.copier()
 			if had.sum, err = look.look(ctx, s.path); err != nil {
 				return nil, fmt.Errorf("record the image's content of %s: %w", s.path, err)
 			}
 		}
 		if had.files+had.folders > 0 && had.files+had.folders <= maxKeptFiles && had.bytes <= maxKept {
 			had.kept = filepath.Join(cfg.Dir, "kept-"+strconv.Itoa(i))
-			c := g.copier()
+			c := b.copier()
 			if had.sum, err = c.copy(ctx, s.path, had.kept); err != nil {
 				return nil, fmt.Errorf("copy the image's content of %s: %w", s.path, err)
 			}
 		}
-		g.had[s.path] = had
+		b.had[s.path] = had
 	}
-	return g, nil
+	return b, nil
 }
 
 // Space returns the free disk space.
-func (g *Ground) Space() (Space, error) { return g.cfg.space() }
+func (b *Baseline) Space() (Space, error) { return b.cfg.space() }
 
 // copier copies only files that are unchanged since the start: only the kernel sets a file's change time.
-func (g *Ground) copier() copier {
-	return copier{bytes: maxRoom, files: maxRoomFiles, entries: maxSeen, before: g.began, seed: g.seed}
+func (b *Baseline) copier() copier {
+	return copier{bytes: maxRoom, files: maxRoomFiles, entries: maxSeen, before: b.began, seed: b.seed}
 }
 
 // tick exceeds the resolution of the kernel's file times: 1 to 10 ms.
@@ -99,70 +99,70 @@ const spaceShare = 50
 
 // New creates a room. No process of the agent's side may run meanwhile: the scan would miss its later writes.
 // fresh creates layered places; if nil, they are created like all others.
-func (g *Ground) New(ctx context.Context, fresh Fresh) (*Room, error) {
+func (b *Baseline) New(ctx context.Context, fresh LayerFunc) (*Room, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, scanTime, fmt.Errorf("it took longer than %s", scanTime))
 	defer cancel()
-	if err := g.cfg.emptyShared(ctx); err != nil {
+	if err := b.cfg.emptyShared(ctx); err != nil {
 		return nil, err
 	}
-	space, err := g.cfg.space()
+	space, err := b.cfg.space()
 	if err != nil {
 		return nil, err
 	}
-	if space.Disk < g.space.Disk/100*spaceShare || space.Inodes < g.space.Inodes/100*spaceShare {
+	if space.Disk < b.space.Disk/100*spaceShare || space.Inodes < b.space.Inodes/100*spaceShare {
 		return nil, fmt.Errorf(
 			"the disk has %d MiB and %d inodes free, down from %d and %d when the task began: a check could fail for that reason alone",
-			space.Disk>>20, space.Inodes, g.space.Disk>>20, g.space.Inodes,
+			space.Disk>>20, space.Inodes, b.space.Disk>>20, b.space.Inodes,
 		)
 	}
-	if g.spots == nil { // programs in rooms leave no files outside of them
-		if g.spots, err = g.cfg.scan(ctx); err != nil {
+	if b.spots == nil { // programs in rooms leave no files outside of them
+		if b.spots, err = b.cfg.scan(ctx); err != nil {
 			return nil, err
 		}
 	}
-	g.made++
-	r := &Room{Lies: map[string]string{}, dir: filepath.Join(g.cfg.Dir, strconv.Itoa(g.made))}
+	b.made++
+	r := &Room{HostPaths: map[string]string{}, dir: filepath.Join(b.cfg.Dir, strconv.Itoa(b.made))}
 	if err := os.Mkdir(r.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create a clean room: %w", err)
 	}
-	if err := g.furnish(ctx, r, fresh); err != nil {
+	if err := b.furnish(ctx, r, fresh); err != nil {
 		return nil, errors.Join(fmt.Errorf("create a clean room: %w", err), r.clear(ctx))
 	}
 	return r, nil
 }
 
-func (g *Ground) furnish(ctx context.Context, r *Room, layered Fresh) error {
-	for i, s := range g.spots {
-		if layered != nil && slices.Contains(g.cfg.Layered, s.path) {
+func (b *Baseline) furnish(ctx context.Context, r *Room, layered LayerFunc) error {
+	for i, s := range b.spots {
+		if layered != nil && slices.Contains(b.cfg.Layered, s.path) {
 			at, remove, ok, err := layered(s.path)
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.path, err)
 			}
 			if ok {
-				r.Lies[s.path], r.remove = at, append(r.remove, remove)
+				r.HostPaths[s.path], r.remove = at, append(r.remove, remove)
 				continue
 			}
 		}
 		fresh := filepath.Join(r.dir, strconv.Itoa(i))
-		whole, err := g.fresh(ctx, s, fresh)
+		whole, err := b.emptyPath(ctx, s, fresh)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.path, err)
 		}
 		if !whole {
-			r.Lost = append(r.Lost, fmt.Sprintf("files of the image in %s were changed or removed, so both sides run without them", s.path))
+			r.Missing = append(r.Missing, fmt.Sprintf("files of the image in %s were changed or removed, so both sides run without them", s.path))
 		}
-		r.Lies[s.path] = fresh
+		r.HostPaths[s.path] = fresh
 	}
 	var err error
-	r.Place, err = proc.NewPlace(proc.OwnMountsAndIPC, func() error {
-		return errors.Join(cover(r.Lies), proc.Hide(slices.Concat(g.cfg.Apart, g.cfg.Hidden)...))
+	r.Namespace, err = proc.NewNamespace(proc.OwnMountsAndIPC, func() error {
+		return errors.Join(cover(r.HostPaths), proc.Hide(slices.Concat(b.cfg.Excluded, b.cfg.Hidden)...))
 	})
 	return err
 }
 
-// Leave removes the room with all of its content. No process may run in it any longer.
-func (r *Room) Leave(ctx context.Context) error {
-	return errors.Join(r.Place.Close(), r.clear(ctx))
+// Remove removes the room with all of its content. No process may run in it any longer.
+func (r *Room) Remove(ctx context.Context) error {
+	return errors.Join(r.Namespace.Close(), r.clear(ctx))
 }
 
 func (r *Room) clear(ctx context.Context) error {
@@ -180,17 +180,17 @@ func remove(ctx context.Context, paths ...string) error {
 	)
 }
 
-// fresh creates the replacement of a place: an empty one with the image's content. It reports whether the
+// emptyPath creates the replacement of a place: an empty one with the image's content. It reports whether the
 // content is complete.
-func (g *Ground) fresh(ctx context.Context, s spot, at string) (whole bool, err error) {
-	had, known := g.had[s.path]
+func (b *Baseline) emptyPath(ctx context.Context, s writablePath, at string) (whole bool, err error) {
+	had, known := b.had[s.path]
 	if known {
-		s = had.spot // as it was at the start
+		s = had.writablePath // as it was at the start
 	}
-	if err := s.make(at); err != nil || s.path == g.cfg.Task || known && had.files+had.folders == 0 {
+	if err := s.make(at); err != nil || s.path == b.cfg.Task || known && had.files+had.folders == 0 {
 		return true, err
 	}
-	c, from := g.copier(), s.path
+	c, from := b.copier(), s.path
 	if had.kept != "" {
 		from, c.before = had.kept, time.Time{}
 	}
@@ -199,7 +199,7 @@ func (g *Ground) fresh(ctx context.Context, s spot, at string) (whole bool, err 
 }
 
 // make creates an empty copy of it.
-func (s *spot) make(at string) error {
+func (s *writablePath) make(at string) error {
 	if !s.dir {
 		if err := os.WriteFile(at, nil, 0o600); err != nil {
 			return err

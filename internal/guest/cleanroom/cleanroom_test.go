@@ -50,7 +50,7 @@ func TestScan(t *testing.T) {
 		"the group": {false, true, []string{"closed/below", "group", "plain/open", "shared"}},
 		"the owner": {true, false, []string{"."}}, // all of it belongs to whom the test runs as
 	} {
-		cfg := Config{Root: root, Dir: filepath.Join(root, "ours"), Apart: []string{filepath.Join(root, "apart")}, Mine: func(uint32, uint32) (bool, bool) { return c.user, c.group }}
+		cfg := Config{Root: root, Dir: filepath.Join(root, "ours"), Excluded: []string{filepath.Join(root, "apart")}, IsTaskUser: func(uint32, uint32) (bool, bool) { return c.user, c.group }}
 		spots, err := cfg.scan(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -122,14 +122,14 @@ func TestCopyOfWhatIsOlder(t *testing.T) {
 var seed = maphash.MakeSeed()
 
 // remembered is ground below a folder that belongs to the test, of which one place is written to.
-func remembered(t *testing.T, root, place string) *Ground {
+func remembered(t *testing.T, root, place string) *Baseline {
 	t.Helper()
-	cfg := Config{Root: root, Dir: filepath.Join(root, "ours"), Mine: func(uint32, uint32) (bool, bool) { return false, false }}
+	cfg := Config{Root: root, Dir: filepath.Join(root, "ours"), IsTaskUser: func(uint32, uint32) (bool, bool) { return false, false }}
 	if err := os.Chmod(filepath.Join(root, place), 0o777); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(2 * tick) // the grain of the kernel's clock
-	g, err := Remember(t.Context(), cfg)
+	g, err := NewBaseline(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestWhatTheImageHad(t *testing.T) {
 			if err != nil || len(spots) != 1 {
 				t.Fatalf("%+v, %v", spots, err)
 			}
-			whole, err := g.fresh(t.Context(), spots[0], at)
+			whole, err := g.emptyPath(t.Context(), spots[0], at)
 			if err != nil || whole != c.whole {
 				t.Fatalf("whole: %v, %v", whole, err)
 			}
@@ -214,7 +214,7 @@ func TestEmptyPlaceIsNotRead(t *testing.T) {
 	if err != nil || len(spots) != 1 {
 		t.Fatalf("%+v, %v", spots, err)
 	}
-	if whole, err := g.fresh(over, spots[0], filepath.Join(t.TempDir(), "fresh")); err != nil || !whole {
+	if whole, err := g.emptyPath(over, spots[0], filepath.Join(t.TempDir(), "fresh")); err != nil || !whole {
 		t.Errorf("it was read: %v, %v", whole, err)
 	}
 }
@@ -231,7 +231,7 @@ func TestScanCrossesMounts(t *testing.T) {
 	}
 	// The device of the top is another one than that below: so it is with a volume below the root.
 	seen, other := false, false
-	cfg := Config{Root: "/dev", Mine: func(uint32, uint32) (bool, bool) { return false, false }}
+	cfg := Config{Root: "/dev", IsTaskUser: func(uint32, uint32) (bool, bool) { return false, false }}
 	spots, err := cfg.look(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -248,7 +248,7 @@ func TestScanCrossesMounts(t *testing.T) {
 // Segments of the agent's users are found in the kernel's table, whatever its columns.
 func TestSegments(t *testing.T) {
 	t.Parallel()
-	cfg := Config{Mine: func(uid, _ uint32) (bool, bool) { return uid == 1000, false }}
+	cfg := Config{IsTaskUser: func(uid, _ uint32) (bool, bool) { return uid == 1000, false }}
 	const table = "       key      shmid perms                  size  cpid  lpid nattch   uid   gid  cuid  cgid      atime      dtime      ctime\n" +
 		"      4711          3   666                    64    12    12      0  1000  1000  1000  1000          0          0 1700000000\n" +
 		"      4712          4   666                    64    12    12      0     0     0  1000  1000          0          0 1700000000\n"
@@ -262,7 +262,7 @@ func TestSegments(t *testing.T) {
 
 func TestOutside(t *testing.T) {
 	t.Parallel()
-	r := Room{Lies: map[string]string{"/home": "/r/1", "/home/sandbox": "/r/2"}}
+	r := Room{HostPaths: map[string]string{"/home": "/r/1", "/home/sandbox": "/r/2"}}
 	for in, want := range map[string]string{"/home/sandbox/x": "/r/2/x", "/home/other": "/r/1/other", "/homes": "/homes", "/home/sandbox": "/r/2", "/etc/x": "/etc/x"} {
 		if got := r.Outside(in); got != want {
 			t.Errorf("%s lies at %s, want %s", in, got, want)

@@ -27,39 +27,39 @@ type Config struct {
 	Root string
 	// Dir stores the rooms and small copies of the image's content. It is created for root only.
 	Dir string
-	// Apart lists directories that the caller renews by other means, those of the inner engine: a room does not have them.
-	Apart []string
+	// Excluded lists directories that the caller renews by other means, those of the inner engine: a room does not have them.
+	Excluded []string
 	// Hidden lists directories that a room does not have: they contain the agent's output, and its pushed commits.
 	Hidden []string
 	// Task is the task's own directory: it is always empty at the start of a room.
 	Task string
 	// Layered lists places on layers without anything of the task's code. Their content is not recorded.
 	Layered []string
-	// Mine reports whether the task's code can run as a user or group, including root in inner containers.
-	Mine func(uid, gid uint32) (user, group bool)
+	// IsTaskUser reports whether the task's code can run as a user or group, including root in inner containers.
+	IsTaskUser func(uid, gid uint32) (user, group bool)
 }
 
 // Room is one room.
 type Room struct {
-	// Place is for proc.Credential.
-	Place *proc.Place
-	// Lies maps directories of the room to their paths outside of it.
-	Lies map[string]string
-	// Lost names the places whose image content the room lacks, for the user.
-	Lost []string
+	// Namespace is for proc.Credential.
+	Namespace *proc.Namespace
+	// HostPaths maps directories of the room to their paths outside of it.
+	HostPaths map[string]string
+	// Missing names the places whose image content the room lacks, for the user.
+	Missing []string
 
 	dir    string
 	remove []func(context.Context) error // releases what is stored elsewhere
 }
 
-// Fresh creates a new layered place with only its layers. remove deletes it. ok is false if the place has no
+// LayerFunc creates a new layered place with only its layers. remove deletes it. ok is false if the place has no
 // layers for this room.
-type Fresh func(path string) (at string, remove func(context.Context) error, ok bool, err error)
+type LayerFunc func(path string) (at string, remove func(context.Context) error, ok bool, err error)
 
 // Outside returns the path outside the room for a path inside. A shared path stays the same.
 func (r *Room) Outside(path string) string {
 	best := ""
-	for p := range r.Lies {
+	for p := range r.HostPaths {
 		if (path == p || strings.HasPrefix(path, p+"/")) && len(p) > len(best) {
 			best = p
 		}
@@ -67,5 +67,5 @@ func (r *Room) Outside(path string) string {
 	if best == "" {
 		return path
 	}
-	return filepath.Join(r.Lies[best], strings.TrimPrefix(path, best))
+	return filepath.Join(r.HostPaths[best], strings.TrimPrefix(path, best))
 }

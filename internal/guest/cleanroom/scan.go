@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 )
 
-// spot is a directory or file that the agent's side can write to.
-type spot struct {
+// writablePath is a directory or file that the agent's side can write to.
+type writablePath struct {
 	path     string
 	dir      bool
 	mode     fs.FileMode
@@ -20,11 +20,11 @@ type spot struct {
 }
 
 // scan finds the topmost writable spots on all mounts. A spot includes everything below it.
-func (c *Config) scan(ctx context.Context) ([]spot, error) { return c.look(ctx, shared) }
+func (c *Config) scan(ctx context.Context) ([]writablePath, error) { return c.look(ctx, shared) }
 
 // look is scan without spots that get a fresh one anyway.
-func (c *Config) look(ctx context.Context, without func(path string) bool) ([]spot, error) {
-	var found []spot
+func (c *Config) look(ctx context.Context, without func(path string) bool) ([]writablePath, error) {
+	var found []writablePath
 	var device uint64
 	err := untrusted.Walk(c.Root, func(path string, info fs.FileInfo, err error) error {
 		switch {
@@ -34,7 +34,7 @@ func (c *Config) look(ctx context.Context, without func(path string) bool) ([]sp
 			return nil // it was deleted meanwhile
 		case err != nil:
 			return err
-		case path == c.Dir, slices.Contains(c.Apart, path), without != nil && without(path):
+		case path == c.Dir, slices.Contains(c.Excluded, path), without != nil && without(path):
 			return fs.SkipDir
 		}
 		st, ok := info.Sys().(*syscall.Stat_t)
@@ -53,7 +53,7 @@ func (c *Config) look(ctx context.Context, without func(path string) bool) ([]sp
 			}
 		}
 		if c.writable(info.Mode(), st) {
-			found = append(found, spot{path: path, dir: info.IsDir(), mode: info.Mode(), uid: st.Uid, gid: st.Gid})
+			found = append(found, writablePath{path: path, dir: info.IsDir(), mode: info.Mode(), uid: st.Uid, gid: st.Gid})
 			return fs.SkipDir
 		}
 		if info.IsDir() && !c.reachable(info.Mode(), st) {
@@ -74,13 +74,13 @@ func (c *Config) writable(mode fs.FileMode, st *syscall.Stat_t) bool {
 	if mode&(fs.ModeSymlink|fs.ModeDevice|fs.ModeSocket|fs.ModeNamedPipe) != 0 {
 		return false
 	}
-	user, group := c.Mine(st.Uid, st.Gid)
+	user, group := c.IsTaskUser(st.Uid, st.Gid)
 	return user || mode.Perm()&0o002 != 0 || group && mode.Perm()&0o020 != 0
 }
 
 // reachable applies the kernel's rule for entering another user's directory.
 func (c *Config) reachable(mode fs.FileMode, st *syscall.Stat_t) bool {
-	_, group := c.Mine(st.Uid, st.Gid)
+	_, group := c.IsTaskUser(st.Uid, st.Gid)
 	return mode.Perm()&0o001 != 0 || group && mode.Perm()&0o010 != 0
 }
 
@@ -112,7 +112,7 @@ func (c *Config) Written(ctx context.Context) (map[string]string, error) {
 				return err
 			}
 			if st, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode()&fs.ModeSocket == 0 {
-				if mine, _ := c.Mine(st.Uid, st.Gid); mine {
+				if mine, _ := c.IsTaskUser(st.Uid, st.Gid); mine {
 					all[path] = described(info, st)
 				}
 			}

@@ -20,11 +20,11 @@ import (
 // Space is free disk space; 0 means no limit.
 type Space struct{ Disk, Inodes int64 }
 
-// space returns the least free space of the rooms' directory, of the directories of Apart, and of the file
+// space returns the least free space of the rooms' directory, of the directories of Excluded, and of the file
 // system of layered places.
 func (c *Config) space() (Space, error) {
 	var all Space
-	for _, dir := range slices.Concat([]string{c.Dir}, c.Apart, c.Layered) {
+	for _, dir := range slices.Concat([]string{c.Dir}, c.Excluded, c.Layered) {
 		var st unix.Statfs_t
 		if err := unix.Statfs(dir, &st); errors.Is(err, unix.ENOENT) {
 			continue
@@ -111,7 +111,7 @@ func (c *Config) segments(table string) (ids []int) {
 		if err != nil || oerr != nil {
 			continue
 		}
-		if mine, _ := c.Mine(uint32(owner), 0); mine {
+		if mine, _ := c.IsTaskUser(uint32(owner), 0); mine {
 			ids = append(ids, n)
 		}
 	}
@@ -141,7 +141,7 @@ func (c *Config) emptyDir(ctx context.Context, dir string) error {
 			return nil
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			if mine, _ := c.Mine(st.Uid, st.Gid); mine {
+			if mine, _ := c.IsTaskUser(st.Uid, st.Gid); mine {
 				names = append(names, filepath.Clean(path))
 			}
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// Home decides the location of the data root. Without one the engine uses DataRoot itself.
-type Home interface {
+// DataRootProvider decides the location of the data root. Without one the engine uses DataRoot itself.
+type DataRootProvider interface {
 	// Trial returns the directory on whose file system the layers would be.
 	Trial() string
 	// Prepare mounts the data root for driver onto Config.DataRoot, or returns the reason why DataRoot itself
@@ -53,9 +53,9 @@ type Config struct {
 	RemapUser string
 	// MTU is that of inner networks; 0 means that of the box's default route.
 	MTU int
-	// Avoid returns addresses that no inner network may have, besides those in the box's routes: its resolvers
+	// ReservedPrefixes returns addresses that no inner network may have, besides those in the box's routes: its resolvers
 	// and other hosts that it talks to. It may be nil.
-	Avoid func() []netip.Prefix
+	ReservedPrefixes func() []netip.Prefix
 	// Resolver opens a DNS server for inner containers at an address that need not exist yet: the daemon creates
 	// the bridge that carries it, and needs the server's address before. The owner closes it. If nil, containers
 	// use the box's resolvers, if they can reach them.
@@ -63,11 +63,11 @@ type Config struct {
 	// Outbound gets the range of all addresses of inner containers, before they
 	// exist, and gives them a way out of the box. If nil, they have none.
 	Outbound func(ctx context.Context, inner netip.Prefix) error
-	// Keep preserves the content of the data root across a stop of the box: images, containers, volumes and
+	// KeepData preserves the content of the data root across a stop of the box: images, containers, volumes and
 	// networks. Containers are then stopped by their own signal, within keptGrace, and none starts by itself.
-	Keep bool
-	// Home may place the data root; if nil, DataRoot itself is used.
-	Home Home
+	KeepData bool
+	// DataRootProvider may place the data root; if nil, DataRoot itself is used.
+	DataRootProvider DataRootProvider
 	// Warn is called if the engine ends by itself during the run. It must
 	// be safe for concurrent use; it may be nil.
 	Warn func(text string)
@@ -118,7 +118,7 @@ type Engine struct {
 	lock     *flock.Flock
 	daemons  daemons
 	stopOnce sync.Once
-	// remembered are the images that Renew keeps.
+	// remembered are the images that Reset keeps.
 	remembered *imageStore
 	// renewing is held while the daemons are replaced on purpose.
 	renewing sync.Mutex

@@ -19,18 +19,18 @@ const trialName = "sandbox-agent-trial"
 
 // runtime returns the fast OCI runtime if it can run a container here; "" means the daemon's default. The
 // fast one rejects some cgroup configurations that the default accepts, regardless of its version.
-func (g *ground) runtime(ctx context.Context) string {
+func (pr *prerequisites) runtime(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	uid, gid, err := g.sys.remapIDs(g.cfg.RemapUser)
+	uid, gid, err := pr.sys.remapIDs(pr.cfg.RemapUser)
 	if err == nil {
-		err = tryRuntime(ctx, fastRuntime, filepath.Join(g.sys.path(g.cfg.RunDir), "runtime-trial"), uid, gid)
+		err = tryRuntime(ctx, fastRuntime, filepath.Join(pr.sys.path(pr.cfg.RunDir), "runtime-trial"), uid, gid)
 	}
 	switch {
 	case err == nil:
 		return fastRuntime
 	case !errors.Is(err, fs.ErrNotExist):
-		g.note("%s is not used: %v", fastRuntime, err)
+		pr.note("%s is not used: %v", fastRuntime, err)
 	}
 	return ""
 }

@@ -28,8 +28,8 @@ func (e *Engine) start(ctx context.Context) error {
 	if err := e.sys.checkPrivileges(); err != nil {
 		return err
 	}
-	g := &ground{cfg: &e.cfg, sys: e.sys, note: e.note}
-	cgroups, err := g.prepare(ctx)
+	pr := &prerequisites{cfg: &e.cfg, sys: e.sys, note: e.note}
+	cgroups, err := pr.prepare(ctx)
 	if err != nil {
 		return err
 	}
@@ -41,9 +41,9 @@ func (e *Engine) start(ctx context.Context) error {
 	version := make(chan result[string], 1)
 	go func() { version <- resultOf(dockerdVersion(ctx)) }()
 	runtime := make(chan string, 1)
-	go func() { runtime <- g.runtime(ctx) }()
+	go func() { runtime <- pr.runtime(ctx) }()
 	p := plan{remap: e.cfg.RemapUser, cgroupParent: e.cfg.CgroupParent, dataRoot: e.cfg.DataRoot, runDir: e.cfg.RunDir}
-	driver, lock, err := g.dataRoot(ctx)
+	driver, lock, err := pr.dataRoot(ctx)
 	if lock != nil {
 		e.mu.Lock()
 		e.lock = lock
@@ -53,7 +53,7 @@ func (e *Engine) start(ctx context.Context) error {
 		return err
 	}
 	p.driver = driver
-	outbound, err := g.network(ctx, &p)
+	outbound, err := pr.network(ctx, &p)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (e *Engine) start(ctx context.Context) error {
 	if err := os.WriteFile(p.configFile(), []byte(p.config()), 0o600); err != nil {
 		return fmt.Errorf("configure dockerd: %w", err)
 	}
-	if err := e.Remember(); err != nil { // clients wait already
+	if err := e.RecordImages(); err != nil { // clients wait already
 		return err
 	}
 	if err := e.startDockerd(ctx); err != nil {

@@ -101,7 +101,7 @@ func (e *Engine) Stop(ctx context.Context) {
 	e.stopOnce.Do(func() {
 		close(e.halt)
 		grace := workorder.EngineGrace
-		if e.cfg.Keep {
+		if e.cfg.KeepData {
 			grace = keptGrace
 		}
 		ctx, cancel := context.WithTimeout(ctx, grace)
@@ -155,7 +155,7 @@ func (e *Engine) killContainers(ctx context.Context) {
 	for _, c := range all {
 		wg.Go(func() {
 			end := func() error { return e.cli.ContainerKill(ctx, c.ID, "KILL") }
-			if e.cfg.Keep {
+			if e.cfg.KeepData {
 				seconds := int(keptGrace/2/time.Second) - 1
 				end = func() error { return e.cli.ContainerStop(ctx, c.ID, container.StopOptions{Timeout: &seconds}) }
 			}

@@ -33,7 +33,7 @@ func (e errForbidden) Error() string { return e.why }
 
 // dial connects to a canonical name or address. It resolves the name itself, so that
 // the connection goes to the checked name. to classifies the name's addresses.
-func (p *proxy) dial(ctx context.Context, host string, port uint16) (c *net.TCPConn, to place, err error) {
+func (p *proxy) dial(ctx context.Context, host string, port uint16) (c *net.TCPConn, to addrScope, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
 	all, err := p.lookup.addresses(ctx, host)
@@ -66,7 +66,7 @@ func (p *proxy) dial(ctx context.Context, host string, port uint16) (c *net.TCPC
 			why = fmt.Sprintf("%s is %s, a private address, and no rule allows that", host, a)
 			unsaid = true
 			if p.policy.learn {
-				to = insideUnsaid
+				to = insideNoRule
 			}
 			return !p.policy.learn
 		})
@@ -78,12 +78,12 @@ func (p *proxy) dial(ctx context.Context, host string, port uint16) (c *net.TCPC
 	return c, to, err
 }
 
-type place int
+type addrScope int
 
 const (
-	public       place = iota
-	inside             // private addresses, allowed by a rule
-	insideUnsaid       // private addresses, not allowed by any rule
+	public       addrScope = iota
+	inside                 // private addresses, allowed by a rule
+	insideNoRule           // private addresses, not allowed by any rule
 )
 
 // interleave alternates the families, IPv6 first, each in its order.

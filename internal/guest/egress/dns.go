@@ -224,7 +224,7 @@ type resolver struct {
 	policy atomic.Pointer[policy]
 	pool   *pool
 	lookup *lookup
-	ledger *ledger
+	ledger *accessLog
 	search []string
 	local  func(netip.Addr) bool // an address of the box or its inner networks
 

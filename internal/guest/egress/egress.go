@@ -65,7 +65,7 @@ type Egress struct {
 	cfg      Config
 	resolver *resolver
 	lookup   *lookup
-	ledger   *ledger
+	ledger   *accessLog
 	proxy    *proxy
 	pool     *pool
 	run      context.Context // of all servers, from Up to Close
@@ -129,7 +129,7 @@ func (e *Egress) newProxy(p policy) *proxy {
 		warn:     func(s string) { e.cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: s}) },
 		original: originalDst, ownRanges: e.ownRanges, never: never, reach: race,
 	}
-	x.web = newWeb(x)
+	x.web = newHTTPProxy(x)
 	return x
 }
 

@@ -39,9 +39,9 @@ type proxy struct {
 	clients map[*net.TCPConn]bool // connections that the web server has not taken over
 	pool    *pool
 	lookup  *lookup
-	ledger  *ledger
+	ledger  *accessLog
 	origin  *origin.Finder
-	web     *web
+	web     *httpProxy
 	warn    func(string)
 
 	// Replaced in tests, which have no redirecting kernel.
@@ -199,7 +199,7 @@ func (p *proxy) reached(ctx context.Context, c *client, host string, v verdict, 
 		p.refuse(c, attempt{host: host, reason: forbidden.why, rule: p.forbiddenFix(forbidden, host, c.dst.Port())})
 		return nil
 	}
-	if to == insideUnsaid {
+	if to == insideNoRule {
 		v = learned
 	}
 	a := attempt{host: host, port: c.dst.Port(), protocol: "tcp", verdict: v, by: p.by(c)}
@@ -255,8 +255,8 @@ const firstTime = 20 * time.Millisecond
 // either serves a port on which client or server may speak first. A rule with this port allows any protocol
 // there, but TLS and HTTP must not ask for another host.
 func (p *proxy) either(ctx context.Context, c *client, v verdict) (kept bool) {
-	if said := c.listen(firstTime); said != speechSilent {
-		return p.decide(ctx, c, v, said)
+	if spoken := c.listen(firstTime); spoken != clientSilent {
+		return p.decide(ctx, c, v, spoken)
 	}
 	up := p.reached(ctx, c, c.host(), v, false)
 	if up == nil {
@@ -269,17 +269,17 @@ func (p *proxy) either(ctx context.Context, c *client, v verdict) (kept bool) {
 	n, err := c.Read(buf)
 	c.read = buf[:n]
 	if n > 0 && !s.spoke.Load() {
-		said := recognise(c.read)
-		if said == speechUnclear {
-			said = c.listen(helloTime)
+		spoken := recognise(c.read)
+		if spoken == clientUnclear {
+			spoken = c.listen(helloTime)
 			_ = c.SetDeadline(time.Time{})
 		}
-		switch said {
-		case speechHTTP:
+		switch spoken {
+		case clientHTTP:
 			s.drop()
 			p.web.take(c)
 			return true
-		case speechTLS:
+		case clientTLS:
 			if _, _, no := p.hello(c, v); no != nil {
 				s.drop()
 				p.refuse(c, *no)

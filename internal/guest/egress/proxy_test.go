@@ -452,7 +452,7 @@ func TestHTTPBounds(t *testing.T) {
 			t.Errorf("%s: %.500q, want %q", path, got, c.want)
 		}
 	}
-	var p places
+	var p scopeByHost
 	forgot := 0
 	for i := range 10 * maxPlaces {
 		host := fmt.Sprint(i)

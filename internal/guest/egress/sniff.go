@@ -14,16 +14,16 @@ import (
 
 const noRule = "no rule of network.allow allows it"
 
-// speech is the protocol of a client's first bytes.
-type speech int
+// clientProtocol is the protocol of a client's first bytes.
+type clientProtocol int
 
 const (
-	speechUnclear speech = iota // more bytes are needed
-	speechSilent                // none arrived
-	speechTLS
-	speechHTTP
-	speechH2 // HTTP/2 without TLS, by prior knowledge
-	speechOther
+	clientUnclear clientProtocol = iota // more bytes are needed
+	clientSilent                        // none arrived
+	clientTLS
+	clientHTTP
+	clientHTTP2 // HTTP/2 without TLS, by prior knowledge
+	clientOther
 )
 
 const (
@@ -32,43 +32,43 @@ const (
 	maxMethod = 24
 )
 
-func recognise(b []byte) speech {
+func recognise(b []byte) clientProtocol {
 	if len(b) == 0 {
-		return speechUnclear
+		return clientUnclear
 	}
 	if b[0] == recordHandshake {
-		return speechTLS
+		return clientTLS
 	}
 	if n := min(len(b), len(prefaceH2)); string(b[:n]) == prefaceH2[:n] {
 		if n == len(prefaceH2) {
-			return speechH2
+			return clientHTTP2
 		}
-		return speechUnclear
+		return clientUnclear
 	}
 	i := bytes.IndexFunc(b, func(r rune) bool { return r < 'A' || r > 'Z' })
 	switch {
 	case i > 0 && i <= maxMethod && b[i] == ' ':
-		return speechHTTP
+		return clientHTTP
 	case i < 0 && len(b) <= maxMethod:
-		return speechUnclear
+		return clientUnclear
 	}
-	return speechOther
+	return clientOther
 }
 
-func (c *client) listen(wait time.Duration) speech {
+func (c *client) listen(wait time.Duration) clientProtocol {
 	_ = c.SetReadDeadline(time.Now().Add(wait))
 	buf := make([]byte, sniffBytes)
 	for {
 		n, err := c.Read(buf)
 		c.read = append(c.read, buf[:n]...)
-		if s := recognise(c.read); s != speechUnclear {
+		if s := recognise(c.read); s != clientUnclear {
 			return s
 		}
 		if err != nil && len(c.read) == 0 {
-			return speechSilent
+			return clientSilent
 		}
 		if err != nil || len(c.read) >= sniffBytes {
-			return speechOther
+			return clientOther
 		}
 	}
 }
@@ -92,10 +92,10 @@ func (p *proxy) sniff(ctx context.Context, c *client, v verdict) (kept bool) {
 }
 
 // decide is sniff after the client's first bytes are known.
-func (p *proxy) decide(ctx context.Context, c *client, v verdict, said speech) (kept bool) {
+func (p *proxy) decide(ctx context.Context, c *client, v verdict, spoken clientProtocol) (kept bool) {
 	host, port := c.host(), c.dst.Port()
-	switch said {
-	case speechTLS:
+	switch spoken {
+	case clientTLS:
 		host, v, no := p.hello(c, v)
 		if no != nil {
 			p.refuse(c, *no)
@@ -103,7 +103,7 @@ func (p *proxy) decide(ctx context.Context, c *client, v verdict, said speech) (
 		}
 		p.connect(ctx, c, host, v, false)
 		return false
-	case speechHTTP:
+	case clientHTTP:
 		_ = c.SetReadDeadline(time.Time{})
 		p.web.take(c)
 		return true

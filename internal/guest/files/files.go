@@ -169,7 +169,7 @@ func start(ctx context.Context, c Config) (*helper, error) {
 	if err != nil {
 		return nil, err
 	}
-	ours, theirs, err := proc.Pair()
+	ours, theirs, err := proc.SocketPair()
 	if err != nil {
 		return nil, err
 	}

@@ -77,12 +77,12 @@ func errorOf(err error) *wire.Error {
 		code wire.Code
 		errs []error
 	}{
-		{wire.CodeFileType, []error{syscall.EISDIR, syscall.ENOTDIR, syscall.ENXIO, tree.ErrNoFile}},
+		{wire.CodeFileType, []error{syscall.EISDIR, syscall.ENOTDIR, syscall.ENXIO, tree.ErrNotRegular}},
 		{wire.CodeExists, []error{fs.ErrExist}},
 		{wire.CodeNotFound, []error{fs.ErrNotExist}},
 		{wire.CodeDenied, []error{fs.ErrPermission, syscall.EROFS}},
 		{wire.CodeExhausted, []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE}},
-		{wire.CodeBadRequest, []error{syscall.EINVAL, syscall.ENAMETOOLONG, syscall.ELOOP, tree.ErrOutside, tree.ErrArchive}},
+		{wire.CodeBadRequest, []error{syscall.EINVAL, syscall.ENAMETOOLONG, syscall.ELOOP, tree.ErrOutsideRoot, tree.ErrArchive}},
 	} {
 		if slices.ContainsFunc(row.errs, func(e error) bool { return errors.Is(err, e) }) {
 			code = row.code
@@ -216,7 +216,7 @@ func target(name string) (string, fs.FileInfo, error) {
 		case info.Mode().IsRegular():
 			return name, info, nil
 		case info.Mode().Type() != fs.ModeSymlink:
-			return "", nil, &fs.PathError{Op: "write", Path: name, Err: tree.ErrNoFile}
+			return "", nil, &fs.PathError{Op: "write", Path: name, Err: tree.ErrNotRegular}
 		}
 		to, err := os.Readlink(name)
 		if err != nil {

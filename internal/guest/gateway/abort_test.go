@@ -43,9 +43,9 @@ func (b *bench) begin(path, body string) (resp <-chan *http.Response, hangUp fun
 
 // abandoned is how many calls go on without their clients.
 func (b *bench) abandoned() (n int) {
-	b.ledger.mu.Lock()
-	defer b.ledger.mu.Unlock()
-	for e := range b.ledger.running {
+	b.budget.mu.Lock()
+	defer b.budget.mu.Unlock()
+	for e := range b.budget.running {
 		if e.left {
 			n++
 		}
@@ -125,9 +125,9 @@ func TestAbort(t *testing.T) {
 
 // held is what counts for the budget without being known.
 func (b *bench) held() float64 {
-	b.ledger.mu.Lock()
-	defer b.ledger.mu.Unlock()
-	return b.ledger.held
+	b.budget.mu.Lock()
+	defer b.budget.mu.Unlock()
+	return b.budget.held
 }
 
 // TestAbortWithoutEnd: of a call whose client has gone and whose answer never ends all that it may have used is reserved.

@@ -55,24 +55,24 @@ func (c *call) answer(resp *http.Response) *refusal {
 			h.Add(name, c.m.mask.String(v))
 		}
 	}
-	if c.entry != nil && resp.StatusCode < 300 {
-		c.m.throttle.answered(c.asked(), time.Now())
+	if c.cost != nil && resp.StatusCode < 300 {
+		c.m.throttle.answered(c.modelKey(), time.Now())
 	}
 	switch {
 	case resp.StatusCode >= 400:
 		return c.passError(resp)
-	case c.entry == nil && c.route.api == workorder.APIOpenAI && c.r.Method == http.MethodGet &&
+	case c.cost == nil && c.route.api == workorder.APIOpenAI && c.r.Method == http.MethodGet &&
 		strings.HasPrefix(c.ask.path, "/v1/responses/") &&
 		strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json"):
 		return c.passResponse(resp)
-	case c.entry == nil:
+	case c.cost == nil:
 		c.client.w.WriteHeader(resp.StatusCode)
 		c.stream(resp.Body, nil)
 		return nil
 	}
-	hold := part{room: c.m.room, patience: c.m.limits.room, over: c.m.over.Done()}
+	hold := memoryShare{room: c.m.room, patience: c.m.limits.room, over: c.m.over.Done()}
 	defer hold.release()
-	meter := newMeter(newShape(c.route.api), resp.Header, &hold)
+	meter := newMeter(newUsageParser(c.route.api), resp.Header, &hold)
 	if !meter.stream && !meter.off {
 		return c.passWhole(resp, meter)
 	}
@@ -80,16 +80,16 @@ func (c *call) answer(resp *http.Response) *refusal {
 	if c.stream(resp.Body, meter) {
 		c.settle(meter)
 	} else {
-		c.cutOff(&meter.reading)
+		c.cutOff(&meter.usageState)
 	}
 	return nil
 }
 
-func newShape(api workorder.ModelAPI) shape {
+func newUsageParser(api workorder.ModelAPI) usageParser {
 	if api == workorder.APIOpenAI {
-		return openaiShape{}
+		return openaiParser{}
 	}
-	return &anthropicShape{}
+	return &anthropicParser{}
 }
 
 func firstOf(h http.Header, names ...string) string {
@@ -114,7 +114,7 @@ func (c *call) decode(resp *http.Response) *refusal {
 	default:
 		if resp.StatusCode < 300 {
 			c.unread = true
-			c.cutOff(&reading{})
+			c.cutOff(&usageState{})
 		}
 		return &refusal{status: http.StatusBadGateway, kind: "encoding", text: fmt.Sprintf(
 			"the model's server %s answers in the encoding %q, which it was not asked for: switch it off there", c.route.base.Host, clean(encoding))}
@@ -142,14 +142,14 @@ func (u *unzipped) Read(p []byte) (int, error) {
 }
 
 func (c *call) passError(resp *http.Response) *refusal {
-	hold := part{room: c.m.room}
+	hold := memoryShare{room: c.m.room}
 	defer hold.release()
 	b, err := hold.fill(resp.Body, maxErrorBody)
 	if err != nil && !errors.Is(err, errTooLong) {
 		c.broken = true
 	}
-	if c.entry != nil {
-		c.m.throttle.refused(c.asked(), resp.StatusCode, resp.Header, b, time.Now())
+	if c.cost != nil {
+		c.m.throttle.refused(c.modelKey(), resp.StatusCode, resp.Header, b, time.Now())
 	}
 	c.client.w.WriteHeader(resp.StatusCode)
 	c.client.put(b[:min(len(b), maxErrorBody)])
@@ -161,11 +161,11 @@ func (c *call) passError(resp *http.Response) *refusal {
 
 // passResponse passes on a response that the provider stored, possibly of an answer that broke off here.
 func (c *call) passResponse(resp *http.Response) *refusal {
-	hold := part{room: c.m.room, patience: c.m.limits.room, over: c.m.over.Done()}
+	hold := memoryShare{room: c.m.room, patience: c.m.limits.room, over: c.m.over.Done()}
 	defer hold.release()
 	b, err := hold.fill(resp.Body, maxJSON)
 	if err == nil {
-		c.told(b)
+		c.requestBytes(b)
 	}
 	c.client.w.WriteHeader(resp.StatusCode)
 	switch here := c.client.put(b); {
@@ -189,9 +189,9 @@ func (c *call) passWhole(resp *http.Response, meter *meter) *refusal {
 		c.settle(meter)
 	case errors.Is(err, errNoRoom):
 		meter.off, c.unread = true, true
-		c.cutOff(&meter.reading)
+		c.cutOff(&meter.usageState)
 	case err != nil:
-		c.cutOff(&meter.reading)
+		c.cutOff(&meter.usageState)
 		if c.left() {
 			c.broken = true
 			return nil

@@ -252,7 +252,7 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 }
 
 // anyRoom is more than a test needs.
-func anyRoom() *part { return &part{room: newRoom(1 << 40)} }
+func anyRoom() *memoryShare { return &memoryShare{room: newMemoryLimit(1 << 40)} }
 
 // BenchmarkLatency compares a request through the gateway with one that goes to the server directly.
 func BenchmarkLatency(b *testing.B) {

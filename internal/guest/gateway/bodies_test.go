@@ -52,7 +52,7 @@ func TestSmallRequestsOfUnknownLength(t *testing.T) {
 	waitFor(t, "the end of all", func() bool { return b.room.left() == maxHeld })
 }
 
-func (r *room) left() int64 {
+func (r *memoryLimit) left() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.free
@@ -92,9 +92,9 @@ func TestRoom(t *testing.T) {
 }
 
 func TestFill(t *testing.T) {
-	r := newRoom(1 << 20)
+	r := newMemoryLimit(1 << 20)
 	for _, n := range []int{0, 1, firstRead, 100_000, 300_000} {
-		p := part{room: r}
+		p := memoryShare{room: r}
 		want := bytes.Repeat([]byte("x"), n)
 		got, err := p.fill(iotest.OneByteReader(bytes.NewReader(want)), 300_000)
 		if err != nil || !bytes.Equal(got, want) || p.size != int64(cap(got)) || r.left() != 1<<20-p.size {
@@ -102,7 +102,7 @@ func TestFill(t *testing.T) {
 		}
 		p.release()
 	}
-	p := part{room: r}
+	p := memoryShare{room: r}
 	if _, err := p.fill(strings.NewReader("four"), 3); !errors.Is(err, errTooLong) {
 		t.Error(err)
 	}
@@ -117,9 +117,9 @@ func TestFill(t *testing.T) {
 		t.Errorf("%d bytes are left", r.left())
 	}
 	// Who waits goes on when there is room, and ends when all is over.
-	first, over := part{room: r}, make(chan struct{})
+	first, over := memoryShare{room: r}, make(chan struct{})
 	first.grow(1 << 20)
-	second := part{room: r, patience: time.Hour, over: over}
+	second := memoryShare{room: r, patience: time.Hour, over: over}
 	done := make(chan bool)
 	go func() { done <- second.grow(1) }()
 	first.release()

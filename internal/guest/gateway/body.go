@@ -187,58 +187,60 @@ var (
 	errTooLong = errors.New("the body is too long")
 )
 
-// room accounts for the memory of all bodies.
-type room struct {
+// memoryLimit accounts for the memory of all bodies.
+type memoryLimit struct {
 	mu   sync.Mutex
 	free int64
 	more chan struct{} // closed and replaced when memory is returned
 }
 
-func newRoom(size int64) *room { return &room{free: size, more: make(chan struct{})} }
+func newMemoryLimit(size int64) *memoryLimit {
+	return &memoryLimit{free: size, more: make(chan struct{})}
+}
 
 // take takes n bytes, or returns a channel to wait for.
-func (r *room) take(n int64) (wait <-chan struct{}) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if n > r.free {
-		return r.more
+func (m *memoryLimit) take(n int64) (wait <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n > m.free {
+		return m.more
 	}
-	r.free -= n
+	m.free -= n
 	return nil
 }
 
-func (r *room) give(n int64) {
+func (m *memoryLimit) give(n int64) {
 	if n == 0 {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.free += n
-	close(r.more)
-	r.more = make(chan struct{})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.free += n
+	close(m.more)
+	m.more = make(chan struct{})
 }
 
-// part is one call's share of the room. Only one goroutine uses it at a time.
-type part struct {
-	room *room
+// memoryShare is one call's share of the memory limit. Only one goroutine uses it at a time.
+type memoryShare struct {
+	room *memoryLimit
 	size int64
 	// patience is how long grow waits for others to return memory. Zero means not at all.
 	patience time.Duration
 	over     <-chan struct{} // ends the wait
 }
 
-func (p *part) grow(n int64) bool {
-	wait := p.room.take(n)
-	if wait != nil && p.patience > 0 {
-		t := time.NewTimer(p.patience)
+func (s *memoryShare) grow(n int64) bool {
+	wait := s.room.take(n)
+	if wait != nil && s.patience > 0 {
+		t := time.NewTimer(s.patience)
 		defer t.Stop()
 		for wait != nil {
 			select {
 			case <-wait:
-				wait = p.room.take(n)
+				wait = s.room.take(n)
 			case <-t.C:
 				return false
-			case <-p.over:
+			case <-s.over:
 				return false
 			}
 		}
@@ -246,37 +248,37 @@ func (p *part) grow(n int64) bool {
 	if wait != nil {
 		return false
 	}
-	p.size += n
+	s.size += n
 	return true
 }
 
-func (p *part) shrink(n int64) {
-	p.size -= n
-	p.room.give(n)
+func (s *memoryShare) shrink(n int64) {
+	s.size -= n
+	s.room.give(n)
 }
 
-func (p *part) resize(n int64) bool {
-	if n <= p.size {
-		p.shrink(p.size - n)
+func (s *memoryShare) resize(n int64) bool {
+	if n <= s.size {
+		s.shrink(s.size - n)
 		return true
 	}
-	return p.grow(n - p.size)
+	return s.grow(n - s.size)
 }
 
-func (p *part) release() { p.shrink(p.size) }
+func (s *memoryShare) release() { s.shrink(s.size) }
 
 // fill reads to the end and holds little more than it has read. With an error it returns the part it has read.
-func (p *part) fill(r io.Reader, limit int64) ([]byte, error) {
+func (s *memoryShare) fill(r io.Reader, limit int64) ([]byte, error) {
 	var b []byte
 	for {
 		if len(b) == cap(b) {
 			next := min(max(2*int64(cap(b)), firstRead), limit+1)
-			if !p.grow(next) { // both exist during the copy
+			if !s.grow(next) { // both exist during the copy
 				return b, errNoRoom
 			}
 			bigger := make([]byte, len(b), next)
 			copy(bigger, b)
-			p.shrink(int64(cap(b)))
+			s.shrink(int64(cap(b)))
 			b = bigger
 		}
 		n, err := r.Read(b[len(b):cap(b)])

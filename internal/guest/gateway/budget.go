@@ -28,7 +28,7 @@ const (
 	maxCut = 1000
 )
 
-// ledger counts the usage and enforces the budget.
+// budget counts the usage and enforces the budget.
 //
 // A request may begin while the spent sum is below the budget. Its cost is known only at its end, so one request at a
 // time may exceed the budget. Concurrent requests reserve their highest cost, by prompt and allowed answer, or the cost
@@ -41,7 +41,7 @@ const (
 // shown apart until the provider reports the usage. The reserve counts for the budget if the client gave the
 // call up, or requested so much at a time that it was not read: otherwise an agent could get around the
 // budget that way. It does not count if the server broke off, because nothing in the box caused that.
-type ledger struct {
+type budget struct {
 	mu     sync.Mutex
 	budget *float64
 	over   chan struct{} // closed when a request was refused because the budget is spent
@@ -50,25 +50,25 @@ type ledger struct {
 	requests int64
 	sum      workorder.Usage // CostUSD is not used
 	usd      float64
-	reserved float64           // by answers that broke off
-	held     float64           // the part of reserved that counts for the budget
-	cut      map[string]*entry // the broken-off answers, by the provider's answer id
+	reserved float64              // by answers that broke off
+	held     float64              // the part of reserved that counts for the budget
+	cut      map[string]*callCost // the broken-off answers, by the provider's answer id
 	// estimated means that part of sum and usd is not reported by the provider.
 	estimated bool
 	// unknown is the reason why the cost is not known, from the first such request on.
 	unknown string
 	dearest float64
 	known   bool // a request has reported its cost
-	running map[*entry]bool
+	running map[*callCost]bool
 	changed chan struct{} // closed and replaced when a request ends or the budget changes
 }
 
-func newLedger() *ledger {
-	return &ledger{over: make(chan struct{}), changed: make(chan struct{}), running: map[*entry]bool{}, cut: map[string]*entry{}}
+func newBudget() *budget {
+	return &budget{over: make(chan struct{}), changed: make(chan struct{}), running: map[*callCost]bool{}, cut: map[string]*callCost{}}
 }
 
-type entry struct {
-	l       *ledger
+type callCost struct {
+	budget  *budget
 	reserve float64 // the most that it can cost, by its content
 	used    tokens
 	usd     float64
@@ -79,40 +79,40 @@ type entry struct {
 }
 
 // most is the highest total cost of the request. l.mu is held.
-func (e *entry) most() float64 { return max(e.reserve, e.l.dearest) }
+func (c *callCost) most() float64 { return max(c.reserve, c.budget.dearest) }
 
-func (l *ledger) notify() {
-	close(l.changed)
-	l.changed = make(chan struct{})
+func (b *budget) notify() {
+	close(b.changed)
+	b.changed = make(chan struct{})
 }
 
-func (l *ledger) setBudget(usd *float64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.budget = nil
+func (b *budget) setBudget(usd *float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.budget = nil
 	if usd != nil {
-		l.budget = new(*usd)
+		b.budget = new(*usd)
 	}
-	if l.shut && (l.budget == nil || l.spent() < *l.budget) {
-		l.over, l.shut = make(chan struct{}), false
+	if b.shut && (b.budget == nil || b.spent() < *b.budget) {
+		b.over, b.shut = make(chan struct{}), false
 	}
-	l.notify()
+	b.notify()
 }
 
-func (l *ledger) overBudget() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.over
+func (b *budget) overBudget() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.over
 }
 
 // enter admits a request that can cost this much; priced is false if its price is not known.
-func (l *ledger) enter(ctx context.Context, model string, most float64, priced bool) (*entry, *refusal) {
+func (b *budget) enter(ctx context.Context, model string, most float64, priced bool) (*callCost, *refusal) {
 	deadline := time.NewTimer(turnTime)
 	defer deadline.Stop()
 	for {
-		e, no, wait := l.tryEnter(model, most, priced)
+		c, no, wait := b.tryEnter(model, most, priced)
 		if wait == nil {
-			return e, no
+			return c, no
 		}
 		select {
 		case <-wait:
@@ -128,41 +128,41 @@ func (l *ledger) enter(ctx context.Context, model string, most float64, priced b
 }
 
 // tryEnter returns a channel to wait for if the decision depends on other requests.
-func (l *ledger) tryEnter(model string, most float64, priced bool) (*entry, *refusal, <-chan struct{}) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e := &entry{l: l, reserve: most}
-	if l.budget != nil {
-		if no := l.refuse(model, priced); no != nil {
+func (b *budget) tryEnter(model string, most float64, priced bool) (*callCost, *refusal, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := &callCost{budget: b, reserve: most}
+	if b.budget != nil {
+		if no := b.refuse(model, priced); no != nil {
 			return nil, no, nil
 		}
-		if len(l.running) > 0 && (!l.known && l.attended() || l.spent()+l.open()+e.most() > *l.budget) {
-			return nil, nil, l.changed
+		if len(b.running) > 0 && (!b.known && b.attended() || b.spent()+b.open()+c.most() > *b.budget) {
+			return nil, nil, b.changed
 		}
 	}
-	l.running[e] = true
-	l.requests++
-	return e, nil, nil
+	b.running[c] = true
+	b.requests++
+	return c, nil, nil
 }
 
 // refuse returns why no request may pass at all. l.mu is held and there is a budget.
-func (l *ledger) refuse(model string, priced bool) *refusal {
+func (b *budget) refuse(model string, priced bool) *refusal {
 	const what = "; add its price to gateway.prices of the project, or drop max_budget_usd"
 	switch {
-	case l.spent() >= *l.budget:
-		if !l.shut {
-			close(l.over)
-			l.shut = true
+	case b.spent() >= *b.budget:
+		if !b.shut {
+			close(b.over)
+			b.shut = true
 		}
 		return &refusal{
 			status: http.StatusBadRequest, kind: "budget_exceeded",
 			text: fmt.Sprintf(
-				"the budget of this task (max_budget_usd) is spent: $%.4g of $%.4g; no more model calls are possible, end your work now", l.spent(),
-				*l.budget,
+				"the budget of this task (max_budget_usd) is spent: $%.4g of $%.4g; no more model calls are possible, end your work now", b.spent(),
+				*b.budget,
 			),
 		}
-	case l.unknown != "":
-		return &refusal{status: http.StatusBadRequest, kind: "cost_unknown", text: "the budget cannot be enforced: " + l.unknown + what}
+	case b.unknown != "":
+		return &refusal{status: http.StatusBadRequest, kind: "cost_unknown", text: "the budget cannot be enforced: " + b.unknown + what}
 	case !priced:
 		return &refusal{
 			status: http.StatusBadRequest, kind: "price_unknown",
@@ -173,13 +173,13 @@ func (l *ledger) refuse(model string, priced bool) *refusal {
 }
 
 // spent is the sum that counts for the budget. l.mu is held.
-func (l *ledger) spent() float64 { return l.usd + l.held }
+func (b *budget) spent() float64 { return b.usd + b.held }
 
 // attended reports whether a client waits for a running request. Requests without a client do not count: they may take long, and
 // their highest cost is known. l.mu is held.
-func (l *ledger) attended() bool {
-	for e := range l.running {
-		if !e.left {
+func (b *budget) attended() bool {
+	for c := range b.running {
+		if !c.left {
 			return true
 		}
 	}
@@ -187,138 +187,138 @@ func (l *ledger) attended() bool {
 }
 
 // open is the possible further cost of the running requests. l.mu is held.
-func (l *ledger) open() (usd float64) {
-	for e := range l.running {
-		usd += max(e.most()-e.usd, 0)
+func (b *budget) open() (usd float64) {
+	for c := range b.running {
+		usd += max(c.most()-c.usd, 0)
 	}
 	return usd
 }
 
 // update replaces the request's usage so far. cost is nil if it is not known, for the reason why.
-func (e *entry) update(t tokens, cost *float64, why string) {
-	l := e.l
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.sum.InputTokens += t.input - e.used.input
-	l.sum.OutputTokens += t.output - e.used.output
-	l.sum.CacheReadTokens += t.cacheRead - e.used.cacheRead
-	l.sum.CacheWriteTokens += t.cacheWrite - e.used.cacheWrite
-	e.used = t
+func (c *callCost) update(t tokens, cost *float64, why string) {
+	b := c.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sum.InputTokens += t.input - c.used.input
+	b.sum.OutputTokens += t.output - c.used.output
+	b.sum.CacheReadTokens += t.cacheRead - c.used.cacheRead
+	b.sum.CacheWriteTokens += t.cacheWrite - c.used.cacheWrite
+	c.used = t
 	if cost == nil {
-		if l.unknown == "" {
-			l.unknown = why
+		if b.unknown == "" {
+			b.unknown = why
 		}
 		return
 	}
-	l.usd += *cost - e.usd
-	e.usd = *cost
+	b.usd += *cost - c.usd
+	c.usd = *cost
 }
 
 // final marks the request's cost as complete and not estimated.
-func (e *entry) final() {
-	e.l.mu.Lock()
-	defer e.l.mu.Unlock()
-	e.l.dearest = max(e.l.dearest, e.usd)
-	e.l.known = true
+func (c *callCost) final() {
+	c.budget.mu.Lock()
+	defer c.budget.mu.Unlock()
+	c.budget.dearest = max(c.budget.dearest, c.usd)
+	c.budget.known = true
 }
 
 // breakOff records the request's possible cost beyond the known one. holds means that it counts for the budget. id is
 // the provider's answer id, if there is one; model is the requested one.
-func (e *entry) breakOff(beyond float64, holds bool, id, model string) {
-	l := e.l
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.estimated = true
-	e.beyond, e.holds, e.model = beyond, holds, model
-	l.reserved += beyond
+func (c *callCost) breakOff(beyond float64, holds bool, id, model string) {
+	b := c.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.estimated = true
+	c.beyond, c.holds, c.model = beyond, holds, model
+	b.reserved += beyond
 	if holds {
-		l.held += beyond
+		b.held += beyond
 	}
-	if id != "" && len(l.cut) < maxCut {
-		l.cut[id] = e
+	if id != "" && len(b.cut) < maxCut {
+		b.cut[id] = c
 	}
 }
 
 // cutOf returns the requested model of the broken-off answer with that id; ok is false if there is none or its usage was reported already.
-func (l *ledger) cutOf(id string) (model string, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if e := l.cut[id]; e != nil {
-		return e.model, true
+func (b *budget) cutOf(id string) (model string, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c := b.cut[id]; c != nil {
+		return c.model, true
 	}
 	return "", false
 }
 
 // evidence records the whole usage and cost of a broken-off answer, and frees its reserve.
-func (l *ledger) evidence(id string, t tokens, usd float64) {
-	l.mu.Lock()
-	e := l.cut[id]
-	if e == nil {
-		l.mu.Unlock()
+func (b *budget) evidence(id string, t tokens, usd float64) {
+	b.mu.Lock()
+	c := b.cut[id]
+	if c == nil {
+		b.mu.Unlock()
 		return
 	}
-	delete(l.cut, id)
-	l.reserved -= e.beyond
-	if e.holds {
-		l.held -= e.beyond
+	delete(b.cut, id)
+	b.reserved -= c.beyond
+	if c.holds {
+		b.held -= c.beyond
 	}
-	e.beyond = 0
-	l.notify()
-	l.mu.Unlock()
-	e.update(t, &usd, "")
+	c.beyond = 0
+	b.notify()
+	b.mu.Unlock()
+	c.update(t, &usd, "")
 }
 
 // abandon marks that the client has gone and only the gateway waits for the end of the request.
-func (e *entry) abandon() {
-	e.l.mu.Lock()
-	defer e.l.mu.Unlock()
-	e.left = true
-	e.l.notify()
+func (c *callCost) abandon() {
+	c.budget.mu.Lock()
+	defer c.budget.mu.Unlock()
+	c.left = true
+	c.budget.notify()
 }
 
-func (e *entry) leave() {
-	e.l.mu.Lock()
-	defer e.l.mu.Unlock()
-	delete(e.l.running, e)
-	e.l.notify()
+func (c *callCost) leave() {
+	c.budget.mu.Lock()
+	defer c.budget.mu.Unlock()
+	delete(c.budget.running, c)
+	c.budget.notify()
 }
 
-func (l *ledger) usage() (workorder.Usage, int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.account(), l.requests
+func (b *budget) usage() (workorder.Usage, int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.account(), b.requests
 }
 
 // account returns the usage so far. l.mu is held.
-func (l *ledger) account() workorder.Usage {
-	u := l.sum
-	u.ReservedUSD, u.Estimated = l.reserved, l.estimated
-	if l.unknown == "" || l.usd > 0 {
+func (b *budget) account() workorder.Usage {
+	u := b.sum
+	u.ReservedUSD, u.Estimated = b.reserved, b.estimated
+	if b.unknown == "" || b.usd > 0 {
 		// If the cost of a call is unknown, the rest is a lower bound, which later attempts of the task must count.
-		u.CostUSD, u.CostSource = new(l.usd), workorder.CostByGateway
-		u.Estimated = u.Estimated || l.unknown != ""
+		u.CostUSD, u.CostSource = new(b.usd), workorder.CostByGateway
+		u.Estimated = u.Estimated || b.unknown != ""
 	}
 	return u
 }
 
 // settle returns the usage once only the gateway waits for requests. If ctx ends
 // first, the possible cost of the running ones is reserved.
-func (l *ledger) settle(ctx context.Context) (workorder.Usage, int64) {
+func (b *budget) settle(ctx context.Context) (workorder.Usage, int64) {
 	for {
-		l.mu.Lock()
+		b.mu.Lock()
 		var open float64
 		waits := false
-		for e := range l.running {
-			if e.left {
+		for c := range b.running {
+			if c.left {
 				waits = true
-				open += max(e.reserve-e.usd, 0)
+				open += max(c.reserve-c.usd, 0)
 			}
 		}
-		changed := l.changed
+		changed := b.changed
 		over := ctx.Err() != nil
-		u, n := l.account(), l.requests
+		u, n := b.account(), b.requests
 		u.ReservedUSD += open
-		l.mu.Unlock()
+		b.mu.Unlock()
 		if !waits || over {
 			return u, n
 		}

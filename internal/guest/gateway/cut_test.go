@@ -100,18 +100,18 @@ func TestMostWritten(t *testing.T) {
 	b := newBench(t, dollar, nil)
 	for name, c := range map[string]struct {
 		call func(*call)
-		r    reading
+		r    usageState
 		want int64
 	}{
-		"a token of text has a byte":   {func(c *call) { c.ask.stream = true }, reading{said: 300}, 300 + inFlight},
-		"or it is the server's count":  {func(c *call) { c.ask.stream = true }, reading{said: 300, tokens: tokens{output: 700}}, 700 + inFlight},
-		"not more than was asked for":  {func(c *call) { c.ask.stream, c.ask.most = true, 350 }, reading{said: 300}, 350},
-		"thoughts are bounded by time": {func(c *call) { c.ask.stream = true }, reading{said: 300, hidden: true}, 60*fastest + inFlight},
-		"so is what said nothing":      {func(c *call) { c.ask.stream = true }, reading{}, 60*fastest + inFlight},
-		"in one piece":                 {func(*call) {}, reading{}, 100_000},
-		"given up":                     {func(c *call) { c.ask.stream = true; c.client.gone.Store(true) }, reading{said: 300}, 100_000},
-		"not read":                     {func(c *call) { c.unread = true }, reading{}, 100_000},
-		"no answer":                    {func(c *call) { c.line.Status = 0 }, reading{}, usualOutput},
+		"a token of text has a byte":   {func(c *call) { c.ask.stream = true }, usageState{said: 300}, 300 + inFlight},
+		"or it is the server's count":  {func(c *call) { c.ask.stream = true }, usageState{said: 300, tokens: tokens{output: 700}}, 700 + inFlight},
+		"not more than was asked for":  {func(c *call) { c.ask.stream, c.ask.most = true, 350 }, usageState{said: 300}, 350},
+		"thoughts are bounded by time": {func(c *call) { c.ask.stream = true }, usageState{said: 300, hidden: true}, 60*fastest + inFlight},
+		"so is what said nothing":      {func(c *call) { c.ask.stream = true }, usageState{}, 60*fastest + inFlight},
+		"in one piece":                 {func(*call) {}, usageState{}, 100_000},
+		"given up":                     {func(c *call) { c.ask.stream = true; c.client.gone.Store(true) }, usageState{said: 300}, 100_000},
+		"not read":                     {func(c *call) { c.unread = true }, usageState{}, 100_000},
+		"no answer":                    {func(c *call) { c.line.Status = 0 }, usageState{}, usualOutput},
 	} {
 		r := c.r
 		k := &call{m: b.Models, ask: ask{most: 100_000}, line: line{Status: 200}}

@@ -19,19 +19,19 @@ const (
 
 // meter reads a copy of an answer.
 type meter struct {
-	reading
-	shape  shape
+	usageState
+	shape  usageParser
 	stream bool
 	// off means that the meter cannot read the answer.
 	off bool
 	// line is the unfinished line of a stream; skip means that the rest of it is dropped.
 	line []byte
 	skip bool
-	data []byte // of the event so far
-	hold *part  // the memory of line and data
+	data []byte       // of the event so far
+	hold *memoryShare // the memory of line and data
 }
 
-func newMeter(s shape, h http.Header, hold *part) *meter {
+func newMeter(s usageParser, h http.Header, hold *memoryShare) *meter {
 	m := &meter{shape: s, hold: hold}
 	kind, _, err := mime.ParseMediaType(h.Get("Content-Type"))
 	switch {
@@ -50,7 +50,7 @@ func (m *meter) whole(b []byte) {
 	if m.off {
 		return
 	}
-	m.shape.object(&m.reading, b)
+	m.shape.object(&m.usageState, b)
 }
 
 // write reads a piece of a stream, split anywhere.
@@ -132,7 +132,7 @@ func (m *meter) event(data []byte) {
 		m.done = true
 	}
 	if len(data) > 0 && data[0] == '{' {
-		m.shape.object(&m.reading, data)
+		m.shape.object(&m.usageState, data)
 	}
 }
 
@@ -167,8 +167,8 @@ func (t tokens) sane() bool {
 		t.cacheWrite1h <= t.cacheWrite && count(t.searches)
 }
 
-// reading is what a meter has read of an answer so far.
-type reading struct {
+// usageState is what a meter has read of an answer so far.
+type usageState struct {
 	model string // as the answer names it
 	tokens
 	// prompt means that the prompt's tokens are known; final, that all are.
@@ -185,14 +185,14 @@ type reading struct {
 	said int64
 }
 
-// shape understands the bodies of one API. object gets each JSON object of the answer: the
+// usageParser understands the bodies of one API. object gets each JSON object of the answer: the
 // whole of it, or one event of a stream.
-type shape interface {
-	object(r *reading, b []byte)
+type usageParser interface {
+	object(r *usageState, b []byte)
 }
 
 // decode tolerates invalid JSON; the reading is bad only if the counts may be in it.
-func (r *reading) decode(b []byte, to any) bool {
+func (r *usageState) decode(b []byte, to any) bool {
 	if err := json.Unmarshal(b, to); err != nil {
 		r.bad = r.bad || bytes.Contains(b, []byte(`"usage"`))
 		return false
@@ -200,7 +200,7 @@ func (r *reading) decode(b []byte, to any) bool {
 	return true
 }
 
-func (r *reading) take(t tokens) bool {
+func (r *usageState) take(t tokens) bool {
 	if !t.sane() {
 		r.bad = true
 		return false
@@ -252,11 +252,11 @@ type anthropicBody struct {
 	} `json:"content_block"`
 }
 
-// anthropicShape reads messages. Its stream gives the prompt's tokens at the beginning and
+// anthropicParser reads messages. Its stream gives the prompt's tokens at the beginning and
 // totals from then on; absent totals keep their value.
-type anthropicShape struct{ plain tokens }
+type anthropicParser struct{ plain tokens }
 
-func (s *anthropicShape) object(r *reading, b []byte) {
+func (s *anthropicParser) object(r *usageState, b []byte) {
 	var o anthropicBody
 	if !r.decode(b, &o) {
 		return
@@ -289,7 +289,7 @@ func (s *anthropicShape) object(r *reading, b []byte) {
 	}
 }
 
-func (s *anthropicShape) add(r *reading, u *anthropicUsage) bool {
+func (s *anthropicParser) add(r *usageState, u *anthropicUsage) bool {
 	t := s.plain
 	set := func(to *int64, from *int64) {
 		if from != nil {
@@ -384,10 +384,10 @@ type openaiItem struct {
 	Type string `json:"type"`
 }
 
-// openaiShape reads chat completions, completions, embeddings and responses.
-type openaiShape struct{}
+// openaiParser reads chat completions, completions, embeddings and responses.
+type openaiParser struct{}
 
-func (openaiShape) object(r *reading, b []byte) {
+func (openaiParser) object(r *usageState, b []byte) {
 	var o openaiBody
 	if !r.decode(b, &o) {
 		return
@@ -426,7 +426,7 @@ func (openaiShape) object(r *reading, b []byte) {
 	r.openai(o.Usage, o.Tier, o.Output)
 }
 
-func (r *reading) openai(u *openaiUsage, tier string, output []openaiItem) {
+func (r *usageState) openai(u *openaiUsage, tier string, output []openaiItem) {
 	if u == nil {
 		return
 	}

@@ -28,18 +28,18 @@ func FuzzMeter(f *testing.F) {
 	f.Add([]byte("data: {\"usage\":{\"prompt_tokens\":5,\ndata: \"completion_tokens\":9e99}}\n\n:x\nid: 3\n\n"), uint8(200))
 	f.Fuzz(func(t *testing.T, b []byte, size uint8) {
 		for _, api := range workorder.ModelAPIs() {
-			whole := newMeter(newShape(api), header("text/event-stream", ""), anyRoom())
+			whole := newMeter(newUsageParser(api), header("text/event-stream", ""), anyRoom())
 			whole.write(b)
 			whole.end()
-			cut := newMeter(newShape(api), header("text/event-stream", ""), anyRoom())
+			cut := newMeter(newUsageParser(api), header("text/event-stream", ""), anyRoom())
 			for rest := b; len(rest) > 0; {
 				n := min(len(rest), int(size)+1)
 				cut.write(rest[:n])
 				rest = rest[n:]
 			}
 			cut.end()
-			if whole.reading != cut.reading {
-				t.Errorf("in one piece %+v, in several %+v", whole.reading, cut.reading)
+			if whole.usageState != cut.usageState {
+				t.Errorf("in one piece %+v, in several %+v", whole.usageState, cut.usageState)
 			}
 			if !whole.sane() && !whole.bad {
 				t.Errorf("counted %+v", whole.tokens)
@@ -90,13 +90,13 @@ func TestStreamsCutAnywhere(t *testing.T) {
 		}
 		for at := range len(s.answer) {
 			for _, pieces := range [][]string{{s.answer[:at], s.answer[at:]}, strings.SplitAfter(s.answer, s.answer[at:at+1])} {
-				m := newMeter(newShape(api), header("text/event-stream", ""), anyRoom())
+				m := newMeter(newUsageParser(api), header("text/event-stream", ""), anyRoom())
 				for _, p := range pieces {
 					m.write([]byte(p))
 				}
 				m.end()
 				if m.tokens != s.want || !m.final || m.bad {
-					t.Fatalf("%s, cut at %d: %+v, want %+v", s.name, at, m.reading, s.want)
+					t.Fatalf("%s, cut at %d: %+v, want %+v", s.name, at, m.usageState, s.want)
 				}
 			}
 		}
@@ -152,9 +152,9 @@ func TestStreamsOnTheWire(t *testing.T) {
 
 // TestMeterWithoutRoom: an unfinished line that does not fit is dropped, and its content is unknown.
 func TestMeterWithoutRoom(t *testing.T) {
-	r := newRoom(3 * chunk)
-	hold := &part{room: r}
-	m := newMeter(openaiShape{}, header("text/event-stream", ""), hold)
+	r := newMemoryLimit(3 * chunk)
+	hold := &memoryShare{room: r}
+	m := newMeter(openaiParser{}, header("text/event-stream", ""), hold)
 	m.write([]byte("data: {\"usage\":"))
 	if m.bad || r.left() == 3*chunk {
 		t.Errorf("bad %v, %d bytes are left", m.bad, r.left())
@@ -172,7 +172,7 @@ func TestMeterWithoutRoom(t *testing.T) {
 
 func TestMeterIsOff(t *testing.T) {
 	for _, h := range []http.Header{header("text/html", ""), {}} {
-		if m := newMeter(openaiShape{}, h, anyRoom()); !m.off {
+		if m := newMeter(openaiParser{}, h, anyRoom()); !m.off {
 			t.Errorf("%v is taken for something to read", h)
 		}
 	}
@@ -180,7 +180,7 @@ func TestMeterIsOff(t *testing.T) {
 
 // TestLongLine: a line that is too long is dropped and not kept, and the rest is read.
 func TestLongLine(t *testing.T) {
-	m := newMeter(openaiShape{}, header("text/event-stream", ""), anyRoom())
+	m := newMeter(openaiParser{}, header("text/event-stream", ""), anyRoom())
 	piece := bytes.Repeat([]byte("x"), 1<<20)
 	for range 40 {
 		m.write(piece)
@@ -190,7 +190,7 @@ func TestLongLine(t *testing.T) {
 	}
 	m.write([]byte("\ndata: {\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":6}}\n\n"))
 	if !m.bad || m.input != 5 {
-		t.Errorf("%+v", m.reading)
+		t.Errorf("%+v", m.usageState)
 	}
 }
 
@@ -198,7 +198,7 @@ func BenchmarkMeter(b *testing.B) {
 	stream := []byte(strings.Repeat(anthropicEvents(1, 1)[1]+"\n\n", 1000))
 	b.SetBytes(int64(len(stream)))
 	for b.Loop() {
-		m := newMeter(&anthropicShape{}, header("text/event-stream", ""), anyRoom())
+		m := newMeter(&anthropicParser{}, header("text/event-stream", ""), anyRoom())
 		m.write(stream)
 	}
 }

@@ -92,12 +92,12 @@ type Models struct {
 	mask   *redact.Set
 	routes map[string]*route
 	prices pricer
-	ledger *ledger
+	budget *budget
 	rate   *bucket
 	audit  auditor
 	judge  *judge
 	client http.RoundTripper
-	room   *room
+	room   *memoryLimit
 	limits limits
 	// throttle is shared by all routes: an agent that progresses with one of them is not stopped.
 	throttle throttle
@@ -127,7 +127,7 @@ func NewModels(c ModelsConfig) (*Models, error) {
 		return nil, err
 	}
 	m := &Models{
-		log: c.Log, routes: map[string]*route{}, prices: prices, ledger: newLedger(), rate: newBucket(c.Gateway.RequestsPerMinute),
+		log: c.Log, routes: map[string]*route{}, prices: prices, budget: newBudget(), rate: newBucket(c.Gateway.RequestsPerMinute),
 		audit: auditor{out: c.Audit, log: c.Log}, limits: c.limits,
 	}
 	if m.judge, err = newJudge(c.Network, &c.Gateway, c.Emit); err != nil {
@@ -137,7 +137,7 @@ func NewModels(c ModelsConfig) (*Models, error) {
 		m.limits = limits{answer: answerTime, write: writeTime, room: roomTime, held: maxHeld}
 	}
 	m.limits.again = cmp.Or(m.limits.again, againTime)
-	m.room = newRoom(m.limits.held)
+	m.room = newMemoryLimit(m.limits.held)
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 		m.audit.log = m.log
@@ -213,19 +213,19 @@ func (m *Models) Env() map[string]string {
 }
 
 // SetBudget sets the total budget, which includes the sum already spent; nil means no limit.
-func (m *Models) SetBudget(usd *float64) { m.ledger.setBudget(usd) }
+func (m *Models) SetBudget(usd *float64) { m.budget.setBudget(usd) }
 
 // Usage returns the usage so far, running answers included, and the number of
 // requests that were forwarded to a model. The cost is nil if that of any request is not known.
-func (m *Models) Usage() (workorder.Usage, int64) { return m.ledger.usage() }
+func (m *Models) Usage() (workorder.Usage, int64) { return m.budget.usage() }
 
 // Settle waits for the calls that only the gateway still waits for, and returns Usage. If ctx ends first,
 // the usage includes their highest possible cost.
-func (m *Models) Settle(ctx context.Context) (workorder.Usage, int64) { return m.ledger.settle(ctx) }
+func (m *Models) Settle(ctx context.Context) (workorder.Usage, int64) { return m.budget.settle(ctx) }
 
 // OverBudget returns a channel that is closed when a request is refused because the budget is spent.
 // SetBudget with a larger budget creates a new channel.
-func (m *Models) OverBudget() <-chan struct{} { return m.ledger.overBudget() }
+func (m *Models) OverBudget() <-chan struct{} { return m.budget.overBudget() }
 
 // begin admits a request; it returns false if the gateway has stopped.
 func (m *Models) begin() bool {

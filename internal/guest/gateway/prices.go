@@ -204,12 +204,12 @@ func (c *call) count(meter *meter, b []byte) {
 	before := meter.tokens
 	meter.write(b)
 	if meter.tokens != before {
-		c.record(&meter.reading)
+		c.record(&meter.usageState)
 	}
 }
 
-// record writes the counts so far into the ledger and the audit.
-func (c *call) record(r *reading) {
+// record writes the counts so far into the budget and the audit.
+func (c *call) record(r *usageState) {
 	model := c.m.mask.String(r.model) // text from a server
 	price, ok := c.m.prices.find(model, c.ask.model)
 	var cost *float64
@@ -221,7 +221,7 @@ func (c *call) record(r *reading) {
 			why = fmt.Sprintf("a call of %q used a feature without a known price (faster service, or a tool of the provider)", clean(c.ask.model))
 		}
 	}
-	c.entry.update(r.tokens, cost, why)
+	c.cost.update(r.tokens, cost, why)
 	c.line.Input, c.line.Output, c.line.Read, c.line.Write, c.line.CostUSD = r.input, r.output, r.cacheRead, r.cacheWrite, cost
 	if model != "" {
 		c.line.Model = clean(model)
@@ -237,33 +237,33 @@ func firstText(list ...string) string {
 	return ""
 }
 
-func (c *call) final(r *reading) {
+func (c *call) final(r *usageState) {
 	c.record(r)
-	c.entry.final()
+	c.cost.final()
 }
 
 // settle records an answer that reached its end.
 func (c *call) settle(meter *meter) {
 	switch {
 	case meter.final && !meter.bad:
-		c.final(&meter.reading)
+		c.final(&meter.usageState)
 	case meter.failed && !meter.bad && !meter.prompt && meter.said == 0:
 		// An error that began with a success status: no model was used.
-		c.record(&meter.reading)
+		c.record(&meter.usageState)
 	case !meter.bad && (meter.failed || meter.prompt || meter.stream && !meter.done && meter.said > 0):
 		// It stopped in the middle, with or without a connection error.
-		c.estimate(&meter.reading)
+		c.estimate(&meter.usageState)
 	default:
-		c.entry.update(meter.tokens, nil, fmt.Sprintf("an answer of the model %q did not report its usage", clean(c.ask.model)))
+		c.cost.update(meter.tokens, nil, fmt.Sprintf("an answer of the model %q did not report its usage", clean(c.ask.model)))
 		c.line.CostUSD = nil
 		c.m.log.Warn("a model's answer cannot be metered", "api", c.route.api, "path", c.ask.path, "model", c.line.Model)
 	}
 }
 
 // cutOff records a call whose answer broke off or never came.
-func (c *call) cutOff(r *reading) {
+func (c *call) cutOff(r *usageState) {
 	switch {
-	case c.entry == nil:
+	case c.cost == nil:
 	case r.final && !r.bad:
 		c.final(r)
 	default:
@@ -272,11 +272,11 @@ func (c *call) cutOff(r *reading) {
 }
 
 // estimate records the received part of an answer as cost, and what the provider may bill beyond it as a reserve.
-func (c *call) estimate(r *reading) {
+func (c *call) estimate(r *usageState) {
 	c.line.Estimate = true
 	if !r.prompt && c.ask.linked || r.bad {
 		c.line.CostUSD = nil
-		c.entry.update(r.tokens, nil, "an answer broke off before it reported its usage")
+		c.cost.update(r.tokens, nil, "an answer broke off before it reported its usage")
 		return
 	}
 	seen := *r
@@ -287,7 +287,7 @@ func (c *call) estimate(r *reading) {
 	c.record(&seen)
 	price, ok := c.m.prices.find(c.m.mask.String(r.model), c.ask.model)
 	if !ok {
-		return // the ledger has noted that the cost is unknown
+		return // the budget has recorded that the cost is unknown
 	}
 	most := 0.0
 	if r.prompt {
@@ -299,7 +299,7 @@ func (c *call) estimate(r *reading) {
 	}
 	cost, _ := price.cost(seen.tokens)
 	c.line.ReservedUSD = max(most-cost, 0)
-	c.entry.breakOff(c.line.ReservedUSD, c.left() || c.unread, r.id, c.ask.model)
+	c.cost.breakOff(c.line.ReservedUSD, c.left() || c.unread, r.id, c.ask.model)
 }
 
 // mostWritten is the most tokens that a server can have written for an answer that broke off after this many.
@@ -307,7 +307,7 @@ func (c *call) estimate(r *reading) {
 // A server finishes an answer that is in one piece, that the client gave up or that we did not read. In a stream whose
 // server went away, a text token has at least one byte. Hidden thoughts have no bytes; only the elapsed time bounds them.
 // If there was no answer at all, a usual length is enough: in an outage nothing is written.
-func (c *call) mostWritten(r *reading, seen int64) int64 {
+func (c *call) mostWritten(r *usageState, seen int64) int64 {
 	var n int64
 	switch {
 	case c.left(), c.unread:
@@ -326,14 +326,14 @@ func (c *call) mostWritten(r *reading, seen int64) int64 {
 	return max(min(n, c.ask.most), seen)
 }
 
-// told records the usage that the provider reports later for an answer that broke off.
-func (c *call) told(b []byte) {
-	var r reading
-	openaiShape{}.object(&r, b)
+// requestBytes records the usage that the provider reports later for an answer that broke off.
+func (c *call) requestBytes(b []byte) {
+	var r usageState
+	openaiParser{}.object(&r, b)
 	if !r.final || r.bad || r.id == "" {
 		return
 	}
-	asked, ok := c.m.ledger.cutOf(r.id)
+	asked, ok := c.m.budget.cutOf(r.id)
 	if !ok {
 		return
 	}
@@ -342,6 +342,6 @@ func (c *call) told(b []byte) {
 		return // the cost is still unknown: the reserve stays
 	}
 	if usd, all := price.cost(r.tokens); all {
-		c.m.ledger.evidence(r.id, r.tokens, usd)
+		c.m.budget.evidence(r.id, r.tokens, usd)
 	}
 }

@@ -29,7 +29,7 @@ func (m *Models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer m.busy.Done()
 	raw, _, _ := strings.Cut(r.RequestURI, "?")
 	c := &call{
-		m: m, r: r, body: part{room: m.room, over: m.over.Done()},
+		m: m, r: r, body: memoryShare{room: m.room, over: m.over.Done()},
 		line: line{Time: time.Now(), Method: clean(r.Method), Path: clean(raw), CostUSD: new(0.0)},
 	}
 	c.client = client{w: w, conn: http.NewResponseController(w), limit: m.limits.write}
@@ -52,9 +52,9 @@ type call struct {
 	r     *http.Request
 	route *route
 	ask   ask
-	entry *entry // nil if it is not metered
+	cost  *callCost // nil if it is not metered
 	line  line
-	body  part // the memory of the request's body
+	body  memoryShare // the memory of the request's body
 	// client receives the answer.
 	client client
 	// unread means that an answer came and the gateway did not read it.
@@ -119,12 +119,12 @@ func (c *call) serve(raw string) *refusal {
 	}
 	price, priced := c.m.prices.find(c.ask.model)
 	most := price.most(c.promptTokens(), c.ask.most, c.ask.fast, c.ask.hour)
-	entry, no := c.m.ledger.enter(c.r.Context(), c.ask.model, most, priced)
+	entry, no := c.m.budget.enter(c.r.Context(), c.ask.model, most, priced)
 	if no != nil {
 		return no
 	}
-	c.entry = entry
-	defer c.entry.leave()
+	c.cost = entry
+	defer c.cost.leave()
 	return c.forward(header)
 }
 
@@ -206,15 +206,15 @@ func (c *call) forward(header http.Header) *refusal {
 	var sent atomic.Bool // a connection exists: the server may get the request
 	c.client.hangUp = sync.OnceFunc(func() {
 		c.client.gone.Store(true)
-		if c.entry != nil {
-			c.entry.abandon()
+		if c.cost != nil {
+			c.cost.abandon()
 		}
 		t := time.AfterFunc(c.m.limits.answer, cancel)
 		context.AfterFunc(ctx, func() { t.Stop() })
 	})
 	defer context.AfterFunc(c.m.over, cancel)()
 	defer context.AfterFunc(c.r.Context(), func() {
-		if c.entry == nil || !sent.Load() {
+		if c.cost == nil || !sent.Load() {
 			cancel()
 			return
 		}
@@ -237,7 +237,7 @@ func (c *call) forward(header http.Header) *refusal {
 	resp, err := c.roundTrip(traced, req)
 	if err != nil {
 		if sent.Load() {
-			c.cutOff(&reading{})
+			c.cutOff(&usageState{})
 		}
 		if c.left() {
 			c.line.Refused = "aborted"

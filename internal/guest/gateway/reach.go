@@ -267,7 +267,7 @@ type reach struct {
 // scan finds the parts of a request that make the provider reach out. raw is valid JSON.
 func scan(raw []byte) ([]reach, error) {
 	s := scanner{raw: raw}
-	s.value(space(raw, 0), place{})
+	s.value(space(raw, 0), jsonPos{})
 	if s.over {
 		return nil, errReaches
 	}
@@ -280,14 +280,14 @@ type scanner struct {
 	over  bool // there were more than maxReaches
 }
 
-type place struct {
+type jsonPos struct {
 	field string // the innermost field that it belongs to
 	item  bool   // it is an item of the field's list
 	depth int    // of objects
 }
 
-// thing has the relevant properties of an object.
-type thing struct {
+// jsonObject has the relevant properties of an object.
+type jsonObject struct {
 	kind   string // its type
 	kinds  int
 	urls   []string
@@ -306,7 +306,7 @@ func (s *scanner) note(r reach) {
 }
 
 // value steps over a value and examines it.
-func (s *scanner) value(i int, at place) (end int) {
+func (s *scanner) value(i int, at jsonPos) (end int) {
 	switch s.raw[i] {
 	case '{':
 		return s.object(i, at)
@@ -323,8 +323,8 @@ func (s *scanner) value(i int, at place) (end int) {
 	return endOfValue(s.raw, i)
 }
 
-func (s *scanner) object(i int, at place) (end int) {
-	var t thing
+func (s *scanner) object(i int, at jsonPos) (end int) {
+	var t jsonObject
 	from, to := 0, 0 // range of the reaches found in the field input
 	for i = space(s.raw, i+1); s.raw[i] != '}'; {
 		if s.raw[i] == ',' {
@@ -339,7 +339,7 @@ func (s *scanner) object(i int, at place) (end int) {
 		if slices.Contains(opaque, name) || name == "mcp_servers" && at.depth == 0 { // mcp_servers counts as a whole
 			i = endOfValue(s.raw, i)
 		} else {
-			i = s.value(i, place{field: name, depth: at.depth + 1})
+			i = s.value(i, jsonPos{field: name, depth: at.depth + 1})
 		}
 		if name == "input" {
 			from, to = before, len(s.found)
@@ -350,11 +350,11 @@ func (s *scanner) object(i int, at place) (end int) {
 	if slices.Contains(uses, t.kind) && t.kinds == 1 {
 		s.found = slices.Delete(s.found, from, to)
 	}
-	s.thing(&t, at)
+	s.typedObject(&t, at)
 	return i + 1
 }
 
-func (s *scanner) field(t *thing, name string, v []byte, depth int) {
+func (s *scanner) field(t *jsonObject, name string, v []byte, depth int) {
 	if string(v) == "null" {
 		return
 	}
@@ -397,8 +397,8 @@ func (s *scanner) field(t *thing, name string, v []byte, depth int) {
 	}
 }
 
-// thing decides on an object by all of its fields.
-func (s *scanner) thing(t *thing, at place) {
+// typedObject decides on an object by all of its fields.
+func (s *scanner) typedObject(t *jsonObject, at jsonPos) {
 	if t.kinds > 1 {
 		s.note(reach{what: "field type, given twice in one object"})
 	}

@@ -21,21 +21,21 @@ const statusOverloaded = 529
 // maxModels bounds the models with limits of their own, because the client chooses the names.
 const maxModels = 64
 
-// asked is a model of a route as a call names it, with the size of the call's body.
-type asked struct {
+// modelKey is a model of a route as a call names it, with the size of the call's body.
+type modelKey struct {
 	api   workorder.ModelAPI
 	model string
 	bytes int
 }
 
-func (c *call) asked() asked { return asked{c.route.api, c.ask.model, len(c.ask.body)} }
+func (c *call) modelKey() modelKey { return modelKey{c.route.api, c.ask.model, len(c.ask.body)} }
 
 // throttle records, for each model, the provider's limit at which its calls are refused, until one of them is answered. An agent may have
 // a small model for side calls, whose limit does not apply to the other one.
 type throttle struct {
 	mu     sync.Mutex
-	models map[asked]*limited // the key's bytes are zero
-	last   time.Time          // the last answer of any model
+	models map[modelKey]*limited // the key's bytes are zero
+	last   time.Time             // the last answer of any model
 }
 
 type limited struct {
@@ -44,13 +44,13 @@ type limited struct {
 }
 
 // of returns the state of a requested model. t.mu is held.
-func (t *throttle) of(a asked) *limited {
+func (t *throttle) of(a modelKey) *limited {
 	if t.models == nil {
-		t.models = map[asked]*limited{}
+		t.models = map[modelKey]*limited{}
 	}
-	key := asked{api: a.api, model: a.model}
+	key := modelKey{api: a.api, model: a.model}
 	if t.models[key] == nil && len(t.models) >= maxModels {
-		key = asked{} // shared by all further models
+		key = modelKey{} // shared by all further models
 	}
 	l := t.models[key]
 	if l == nil {
@@ -61,14 +61,14 @@ func (t *throttle) of(a asked) *limited {
 	return l
 }
 
-func (t *throttle) answered(a asked, now time.Time) {
+func (t *throttle) answered(a modelKey, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.of(a).limit, t.last = nil, now
 }
 
 // refused records the refusal of a call. The last refusal determines the limit's end.
-func (t *throttle) refused(a asked, status int, h http.Header, body []byte, now time.Time) {
+func (t *throttle) refused(a modelKey, status int, h http.Header, body []byte, now time.Time) {
 	until, ok := limitedUntil(status, h, body, now)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -108,17 +108,17 @@ func (t *throttle) stands() *workorder.ModelLimit {
 // Limit returns the provider's limit at which calls are refused. It is nil if there is none, if no refusal names its end, or if calls
 // have been answered since or are still running.
 func (m *Models) Limit() *workorder.ModelLimit {
-	if m.ledger.waitedFor() {
+	if m.budget.waitedFor() {
 		return nil
 	}
 	return m.throttle.stands()
 }
 
-func (l *ledger) waitedFor() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for e := range l.running {
-		if !e.left {
+func (b *budget) waitedFor() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for c := range b.running {
+		if !c.left {
 			return true
 		}
 	}

@@ -104,11 +104,11 @@ func TestLimitStands(t *testing.T) {
 func TestLimitOfAModel(t *testing.T) {
 	t.Parallel()
 	const api = workorder.APIAnthropic
-	own, small, fallback := asked{api, "own", 50_000}, asked{api, "small", 500}, asked{api, "fallback", 50_000}
-	other := asked{workorder.APIOpenAI, "own", 500}
+	own, small, fallback := modelKey{api, "own", 50_000}, modelKey{api, "small", 500}, modelKey{api, "fallback", 50_000}
+	other := modelKey{workorder.APIOpenAI, "own", 500}
 	begin := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	type event struct {
-		of asked
+		of modelKey
 		ok bool
 	}
 	for name, c := range map[string]struct {
@@ -147,7 +147,7 @@ func TestLimitOfAModel(t *testing.T) {
 	}
 	var th throttle
 	for i := range 10 * maxModels {
-		th.refused(asked{api, fmt.Sprint(i), 1}, http.StatusTooManyRequests, http.Header{"Retry-After": {"3600"}}, nil, begin)
+		th.refused(modelKey{api, fmt.Sprint(i), 1}, http.StatusTooManyRequests, http.Header{"Retry-After": {"3600"}}, nil, begin)
 	}
 	if len(th.models) > maxModels+1 {
 		t.Errorf("%d models are kept", len(th.models))

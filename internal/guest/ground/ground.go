@@ -22,23 +22,23 @@ func Prepare(l workorder.Limits) error {
 	)
 }
 
-// Tell returns the environment by which boot learns why Prepare failed; boot adds it to the run's warnings.
-func Tell(err error) (env []string) {
+// EnvFor returns the environment by which boot learns why Prepare failed; boot adds it to the run's warnings.
+func EnvFor(err error) (env []string) {
 	if err == nil {
 		return nil
 	}
 	return []string{missing + "=" + err.Error()}
 }
 
-// EndWork kills all processes on the agent's side of the box.
-func EndWork() error {
+// KillAgent kills all processes on the agent's side of the box.
+func KillAgent() error {
 	g, err := cgroups.Open()
 	return errors.Join(err, g.Kill(cgroups.Work))
 }
 
-// TakeMissing returns the report of PID 1, "" if there is none, and removes the variable, which is not for
+// TakeFailure returns the report of PID 1, "" if there is none, and removes the variable, which is not for
 // commands of the task.
-func TakeMissing() string {
+func TakeFailure() string {
 	text := os.Getenv(missing)
 	_ = os.Unsetenv(missing)
 	return text

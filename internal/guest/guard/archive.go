@@ -47,7 +47,7 @@ func (g *Guard) archive(ctx context.Context, req *request) error {
 
 // clients reports whether a source is a mount point of files that root does not own.
 func (g *Guard) clients(source string) bool {
-	if _, ok := g.points.name(source); !ok {
+	if _, ok := g.binds.name(source); !ok {
 		return false
 	}
 	fi, err := os.Lstat(source)
@@ -60,8 +60,8 @@ func (g *Guard) clients(source string) bool {
 
 // said is a source as the client gave it.
 func (g *Guard) said(source string) string {
-	if name, ok := g.points.name(source); ok {
-		if b, ok := g.points.bound(name); ok {
+	if name, ok := g.binds.name(source); ok {
+		if b, ok := g.binds.request(name); ok {
 			return b.source
 		}
 	}
@@ -71,7 +71,7 @@ func (g *Guard) said(source string) string {
 // renew reopens a container's binds before it is started: it sees a file that was replaced by another of the same name,
 // as Docker does. The check that a client binds only allowed files does not depend on it.
 func (g *Guard) renew(ctx context.Context, req *request, who peer) error {
-	if !g.points.any() && g.cfg.Starting == nil {
+	if !g.binds.any() && g.cfg.Starting == nil {
 		return nil
 	}
 	c, err := g.inspect(ctx, req.path[len(req.path)-2]) // containers/NAME/start
@@ -79,11 +79,11 @@ func (g *Guard) renew(ctx context.Context, req *request, who peer) error {
 		return err // the engine reports missing containers
 	}
 	for _, m := range c.Mounts {
-		name, ok := g.points.name(m.Source)
+		name, ok := g.binds.name(m.Source)
 		if !ok {
 			continue
 		}
-		b, ok := g.points.bound(name)
+		b, ok := g.binds.request(name)
 		if !ok {
 			continue
 		}

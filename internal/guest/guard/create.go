@@ -388,7 +388,7 @@ func mountOf(j *judge, at string, v any) (any, error) {
 	case "bind":
 		opts, _ := m["BindOptions"].(map[string]any)
 		how, _ := opts["Propagation"].(string)
-		m["Source"], err = j.bind(bound{source, !empty(opts["CreateMountpoint"]), slaves(how)})
+		m["Source"], err = j.bind(bindRequest{source, !empty(opts["CreateMountpoint"]), slaves(how)})
 		// The engine would create it as root, following links.
 		delete(opts, "CreateMountpoint")
 	case "volume":
@@ -467,7 +467,7 @@ func (j *judge) bindSpec(at, spec string) (map[string]any, error) {
 		return nil, err
 	}
 	how, _ := bind["Propagation"].(string)
-	source, err := j.bind(bound{part[0], true, slaves(how)})
+	source, err := j.bind(bindRequest{part[0], true, slaves(how)})
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 func (g *Guard) Unprivileged(taken []netip.Prefix) *Guard {
 	g.taken = func() ([]netip.Prefix, error) { return taken, nil }
 	g.makeDir = func(string, string, peer) error { return nil }
-	g.points.system = mounter{
+	g.binds.system = mounter{
 		prepare: func(dir string) error { return os.MkdirAll(dir, 0o700) },
 		put: func(fd int, at string, _ bool) error {
 			target, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
@@ -29,16 +29,16 @@ func (g *Guard) Unprivileged(taken []netip.Prefix) *Guard {
 }
 
 // Shown is a JSON text with the client's sources in the place of mount points.
-func (g *Guard) Shown(r io.Reader) io.Reader { return g.points.shown(r) }
+func (g *Guard) Shown(r io.Reader) io.Reader { return g.binds.rewrite(r) }
 
 // NoSweeps keeps the guard from asking the engine what is in use. It is for before Listen.
 func (g *Guard) NoSweeps() { g.sweeps.asked = nil }
 
 // Points counts mount points.
 func (g *Guard) Points() int {
-	g.points.mu.Lock()
-	defer g.points.mu.Unlock()
-	return len(g.points.all)
+	g.binds.mu.Lock()
+	defer g.binds.mu.Unlock()
+	return len(g.binds.all)
 }
 
 // Mounts lists what is in the folder of mount points.
@@ -69,7 +69,7 @@ func (g *Guard) Create(b []byte) ([]byte, error) {
 }
 
 // Forget removes all mount points.
-func (g *Guard) Forget() error { return g.points.remove() }
+func (g *Guard) Forget() error { return g.binds.remove() }
 
 // Locate finds what a path is forwarded as.
 func Locate(method, p string) (pattern, canonical string, err error) {

@@ -10,7 +10,7 @@
 // depend on the engine's containers: the start of one with binds, and docker cp.
 //
 // Clients own the sources of binds and can replace them at any time. The engine never sees the sources: it
-// gets mount points that only root can change, see points.
+// gets mount points that only root can change, see bindMounts.
 package guard
 
 import (
@@ -84,7 +84,7 @@ type Guard struct {
 	proxy  *httputil.ReverseProxy
 	judged chan struct{} // slots of maxJudged
 	cancel context.CancelFunc
-	points *points
+	binds  *bindMounts
 	sweeps *sweeper
 	swept  sync.WaitGroup
 	// streams outlive their requests.
@@ -106,9 +106,9 @@ func New(cfg Config) *Guard {
 	g := &Guard{
 		cfg: cfg, judged: make(chan struct{}, maxJudged), makeDir: makeDirAs,
 		streams: streams{conns: map[net.Conn]struct{}{}}, refusals: map[string]*workorder.Refusal{},
-		points: newPoints(cfg.Mounts),
+		binds: newBindMounts(cfg.Mounts),
 	}
-	g.sweeps = &sweeper{points: g.points, ask: g.ask, asked: make(chan struct{}, 1), log: cfg.Log}
+	g.sweeps = &sweeper{points: g.binds, ask: g.ask, asked: make(chan struct{}, 1), log: cfg.Log}
 	g.taken = func() ([]netip.Prefix, error) {
 		taken, err := takenByBox()
 		if cfg.Reserved != nil {
@@ -262,7 +262,7 @@ func (g *Guard) Close() {
 		g.cfg.Log.Warn("streams of the docker socket did not end", "after", closeTime)
 	}
 	g.swept.Wait()
-	if err := g.points.remove(); err != nil {
+	if err := g.binds.remove(); err != nil {
 		g.cfg.Log.Warn("remove the mount points of binds; they end with the sandbox", "err", err)
 	}
 }

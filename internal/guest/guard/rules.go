@@ -189,9 +189,9 @@ const maxWhat = 300
 // clean removes control characters that could move a terminal's cursor, and shortens the text.
 func clean(s string) string {
 	return texts.Runes(strings.Map(func(r rune) rune {
-		if texts.Acts(r) {
+		if texts.IsControl(r) {
 			return '?'
 		}
 		return r
-	}, texts.Begin(s, utf8.UTFMax*(maxWhat+1))), maxWhat)
+	}, texts.Prefix(s, utf8.UTFMax*(maxWhat+1))), maxWhat)
 }

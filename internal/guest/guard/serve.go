@@ -85,8 +85,8 @@ func (g *Guard) forward(w http.ResponseWriter, r *http.Request, req *request) {
 	}
 	if req.ends || len(req.points) > 0 {
 		defer func() {
-			g.points.settle(req.points)
-			if g.points.any() {
+			g.binds.settle(req.points)
+			if g.binds.any() {
 				g.sweeps.later()
 			}
 		}()
@@ -176,7 +176,7 @@ func (j *judge) json(ctx context.Context, b []byte, c check) ([]byte, error) {
 		b, err = encode(v)
 	}
 	if err != nil {
-		return nil, errors.Join(err, j.g.points.drop(j.points))
+		return nil, errors.Join(err, j.g.binds.drop(j.points))
 	}
 	return b, nil
 }
@@ -243,8 +243,8 @@ func (g *Guard) unavailable(w http.ResponseWriter, r *http.Request, err error) {
 		clean(err.Error())+"): try again; if the error persists, see dockerd.log of the run")
 }
 
-// shownBuffer is the buffered part of an answer, in bytes.
-const shownBuffer = 32 << 10
+// rewriterBuffer is the buffered part of an answer, in bytes.
+const rewriterBuffer = 32 << 10
 
 type shownKey struct{}
 
@@ -254,7 +254,7 @@ func withShown(ctx context.Context) context.Context {
 }
 
 func (g *Guard) show(resp *http.Response) error {
-	if resp.Request == nil || resp.Request.Context().Value(shownKey{}) == nil || resp.Request.Method == http.MethodHead || !g.points.any() {
+	if resp.Request == nil || resp.Request.Context().Value(shownKey{}) == nil || resp.Request.Method == http.MethodHead || !g.binds.any() {
 		return nil
 	}
 	if t, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || t != "application/json" {
@@ -265,60 +265,60 @@ func (g *Guard) show(resp *http.Response) error {
 	resp.Body = struct {
 		io.Reader
 		io.Closer
-	}{g.points.shown(resp.Body), resp.Body}
+	}{g.binds.rewrite(resp.Body), resp.Body}
 	return nil
 }
 
-func (p *points) shown(r io.Reader) io.Reader {
-	return &shown{from: bufio.NewReaderSize(r, shownBuffer), points: p, prefix: []byte(p.dir + "/")}
+func (m *bindMounts) rewrite(r io.Reader) io.Reader {
+	return &pathRewriter{from: bufio.NewReaderSize(r, rewriterBuffer), points: m, prefix: []byte(m.dir + "/")}
 }
 
-type shown struct {
+type pathRewriter struct {
 	from   *bufio.Reader
-	points *points
+	points *bindMounts
 	prefix []byte
 	out    []byte // of a replaced path, still to be read
 }
 
-func (s *shown) Read(b []byte) (int, error) {
-	for len(s.out) == 0 {
-		if _, err := s.from.Peek(1); err != nil {
+func (w *pathRewriter) Read(b []byte) (int, error) {
+	for len(w.out) == 0 {
+		if _, err := w.from.Peek(1); err != nil {
 			return 0, err
 		}
-		have, _ := s.from.Peek(s.from.Buffered())
-		i, whole := find(have, s.prefix)
+		have, _ := w.from.Peek(w.from.Buffered())
+		i, whole := find(have, w.prefix)
 		if i > 0 {
 			n := copy(b, have[:i])
-			_, _ = s.from.Discard(n) // it is in the buffer
+			_, _ = w.from.Discard(n) // it is in the buffer
 			return n, nil
 		}
 		if !whole {
 			// This may be the beginning of a path: more bytes are needed.
-			if _, err := s.from.Peek(len(have) + 1); err == nil {
+			if _, err := w.from.Peek(len(have) + 1); err == nil {
 				continue
 			} else if !errors.Is(err, io.EOF) {
 				return 0, err
 			}
 		}
-		s.next()
+		w.next()
 	}
-	n := copy(b, s.out)
-	s.out = s.out[n:]
+	n := copy(b, w.out)
+	w.out = w.out[n:]
 	return n, nil
 }
 
 // next reads a path, or one byte that only looks like the start of one.
-func (s *shown) next() {
-	n := len(s.prefix) + 2*nameBytes
-	have, _ := s.from.Peek(n) // shorter at the end
+func (w *pathRewriter) next() {
+	n := len(w.prefix) + 2*nameBytes
+	have, _ := w.from.Peek(n) // shorter at the end
 	take, put := 1, have[:min(1, len(have))]
-	if len(have) == n && bytes.HasPrefix(have, s.prefix) {
-		if b, ok := s.points.bound(string(have[len(s.prefix):])); ok {
+	if len(have) == n && bytes.HasPrefix(have, w.prefix) {
+		if b, ok := w.points.request(string(have[len(w.prefix):])); ok {
 			take, put = n, inJSON(b.source)
 		}
 	}
-	s.out = append([]byte(nil), put...)
-	_, _ = s.from.Discard(take) // it is in the buffer
+	w.out = append([]byte(nil), put...)
+	_, _ = w.from.Discard(take) // it is in the buffer
 }
 
 // find returns where the prefix begins, or could begin at the end of b; whole means that all of it is there.

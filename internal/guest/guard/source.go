@@ -22,8 +22,8 @@ var dockerSockets = []string{"/var/run/docker.sock", "/run/docker.sock"}
 const newDirMode = 0o755
 
 // bind checks the source of a bind and returns the path to forward: a mount
-// point (see points), or the Docker socket, whose path is root's.
-func (j *judge) bind(b bound) (string, error) {
+// point (see bindMounts), or the Docker socket, whose path is root's.
+func (j *judge) bind(b bindRequest) (string, error) {
 	if !strings.HasPrefix(b.source, "/") {
 		return "", refuse(ruleBind, "the source %q is not an absolute path", b.source)
 	}
@@ -36,31 +36,31 @@ func (j *judge) bind(b bound) (string, error) {
 	}
 	name := newName()
 	j.later = append(j.later, func(ctx context.Context) error {
-		if !j.g.points.add(name, b) {
+		if !j.g.binds.add(name, b) {
 			_ = j.g.sweeps.sweep(ctx) // without an answer of the engine there is no room
-			if !j.g.points.add(name, b) {
+			if !j.g.binds.add(name, b) {
 				return refuse(ruleBindLimit, "there are %d binds of containers already", maxPoints)
 			}
 		}
 		j.points = append(j.points, name)
 		return j.g.bindTo(name, b, j.peer)
 	})
-	return j.g.points.path(name), nil
+	return j.g.binds.path(name), nil
 }
 
 func (g *Guard) isSocket(p string) bool {
 	return p == g.cfg.Socket || slices.Contains(dockerSockets, p)
 }
 
-// place is the position of a source: without links, below one of the directories for binds.
-type place struct {
+// bindSource is the position of a source: without links, below one of the directories for binds.
+type bindSource struct {
 	root, target string
 	missing      bool
 }
 
-// Relocate sets new paths for the directories for binds, while clients see other directories there than the
+// SetBindDirs sets new paths for the directories for binds, while clients see other directories there than the
 // engine does. Sources outside these directories cannot be bound meanwhile. nil resets the paths.
-func (g *Guard) Relocate(places map[string]string) {
+func (g *Guard) SetBindDirs(places map[string]string) {
 	if places == nil {
 		g.places.Store(nil)
 		return
@@ -89,22 +89,22 @@ func (g *Guard) folders(source string) (roots []string, at string) {
 	return roots, at
 }
 
-func (g *Guard) find(source string) (place, error) {
+func (g *Guard) find(source string) (bindSource, error) {
 	roots, at := g.folders(source)
 	if at == "" {
-		return place{}, refuse(ruleBind, "%q cannot be bound into a container of a check", source)
+		return bindSource{}, refuse(ruleBind, "%q cannot be bound into a container of a check", source)
 	}
 	target, missing, err := resolve(at)
 	if err != nil {
-		return place{}, refuse(ruleBind, "the links of the source %q cannot be resolved (%v)", source, err)
+		return bindSource{}, refuse(ruleBind, "the links of the source %q cannot be resolved (%v)", source, err)
 	}
 	for _, root := range roots {
 		root, err := filepath.EvalSymlinks(root)
 		if err == nil && within(root, target) {
-			return place{root, target, missing}, nil
+			return bindSource{root, target, missing}, nil
 		}
 	}
-	return place{}, refuse(ruleBind, "%q cannot be bound into a container", source)
+	return bindSource{}, refuse(ruleBind, "%q cannot be bound into a container", source)
 }
 
 // resolve follows the links of a clean absolute path; it keeps the part that does not exist
@@ -197,7 +197,7 @@ const (
 
 // bindTo opens the source of a bind and mounts it at its mount point, at the creation of a container and before each of
 // its starts, just as the engine would resolve the path each time.
-func (g *Guard) bindTo(name string, b bound, who peer) error {
+func (g *Guard) bindTo(name string, b bindRequest, who peer) error {
 	at, err := g.find(b.source)
 	if err != nil {
 		return err
@@ -216,7 +216,7 @@ func (g *Guard) bindTo(name string, b bound, who peer) error {
 	default:
 		defer func() { _ = unix.Close(fd) }()
 	}
-	if err := g.points.put(name, fd, b.slave); err != nil {
+	if err := g.binds.put(name, fd, b.slave); err != nil {
 		return refuse(ruleBind, "the source %q cannot be mounted (%v)", b.source, err)
 	}
 	return nil
@@ -270,10 +270,10 @@ func passable(dir, gid int) error {
 }
 
 func realMounter() mounter {
-	return mounter{prepare: preparePoints, put: putPoint, clear: clearPoint}
+	return mounter{prepare: prepareBindMounts, put: putBindMount, clear: clearBindMount}
 }
 
-func preparePoints(dir string) error {
+func prepareBindMounts(dir string) error {
 	if err := os.MkdirAll(dir, pointsMode); err != nil {
 		return err
 	}
@@ -283,9 +283,9 @@ func preparePoints(dir string) error {
 	return nil
 }
 
-// putPoint mounts a descriptor. The mount keeps the options of its source mount. If the same file is mounted already,
+// putBindMount mounts a descriptor. The mount keeps the options of its source mount. If the same file is mounted already,
 // it stays, so that an engine that restarts a container by itself at this moment finds it.
-func putPoint(fd int, at string, slave bool) error {
+func putBindMount(fd int, at string, slave bool) error {
 	var want, have unix.Stat_t
 	if err := unix.Fstat(fd, &want); err != nil {
 		return err
@@ -293,14 +293,14 @@ func putPoint(fd int, at string, slave bool) error {
 	if unix.Lstat(at, &have) == nil && have.Dev == want.Dev && have.Ino == want.Ino {
 		return nil
 	}
-	if err := clearPoint(at); err != nil {
+	if err := clearBindMount(at); err != nil {
 		return err
 	}
 	// The engine shares all mounts of the box when it starts. New points are to appear nowhere else.
 	if err := unix.Mount("", path.Dir(at), "", unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
-	err := makePoint(at, want.Mode&unix.S_IFMT == unix.S_IFDIR)
+	err := makeBindTarget(at, want.Mode&unix.S_IFMT == unix.S_IFDIR)
 	if err == nil {
 		err = unix.Mount("/proc/self/fd/"+strconv.Itoa(fd), at, "", unix.MS_BIND|unix.MS_REC, "")
 	}
@@ -312,12 +312,12 @@ func putPoint(fd int, at string, slave bool) error {
 		err = unix.Mount("", at, "", propagation|unix.MS_REC, "")
 	}
 	if err != nil {
-		return errors.Join(err, clearPoint(at))
+		return errors.Join(err, clearBindMount(at))
 	}
 	return nil
 }
 
-func makePoint(at string, dir bool) error {
+func makeBindTarget(at string, dir bool) error {
 	if dir {
 		return os.Mkdir(at, pointsMode)
 	}
@@ -328,8 +328,8 @@ func makePoint(at string, dir bool) error {
 	return f.Close()
 }
 
-// clearPoint never reads below the point, because the mounted files are the client's.
-func clearPoint(at string) error {
+// clearBindMount never reads below the point, because the mounted files are the client's.
+func clearBindMount(at string) error {
 	err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // EINVAL: nothing is mounted there
 		return fmt.Errorf("unmount %s: %w", at, err)
@@ -341,17 +341,17 @@ func clearPoint(at string) error {
 }
 
 // remove unmounts everything and removes the directory itself.
-func (p *points) remove() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.ready {
+func (m *bindMounts) remove() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.ready {
 		return nil
 	}
 	var errs []error
-	for name := range p.all {
-		errs = append(errs, p.system.clear(p.path(name)))
+	for name := range m.all {
+		errs = append(errs, m.system.clear(m.path(name)))
 	}
-	clear(p.all)
-	p.ready = false
-	return errors.Join(append(errs, p.system.clear(p.dir))...)
+	clear(m.all)
+	m.ready = false
+	return errors.Join(append(errs, m.system.clear(m.dir))...)
 }

@@ -35,10 +35,10 @@ type Init struct {
 	// Prepare prepares the box for boot, with the order's limits, before anything else runs; it reports
 	// unavailable protections as a variable of boot's environment. Nil if there is nothing to prepare.
 	Prepare func(order []byte) (env []string)
-	// Work returns the order's own time limit, after which no process of the task may run, 0 for none; EndWork
+	// Work returns the order's own time limit, after which no process of the task may run, 0 for none; KillAgent
 	// kills those processes without boot. If nil, only boot enforces it.
-	Work    func(order []byte) time.Duration
-	EndWork func() error
+	Work      func(order []byte) time.Duration
+	KillAgent func() error
 	// Longest returns the maximum duration of a run that keeps its own limits. A boot that takes longer is stuck
 	// where it cannot end itself, and is stopped. Nil, or 0, if there is no maximum.
 	Longest func(order []byte) time.Duration
@@ -51,7 +51,7 @@ type Init struct {
 }
 
 func (i *Init) endWork() {
-	if err := i.EndWork(); err != nil {
+	if err := i.KillAgent(); err != nil {
 		i.Log.Error("end the task's processes at the time limit", "error", err)
 	}
 }

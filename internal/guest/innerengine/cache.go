@@ -144,7 +144,7 @@ func (k *cacheServer) bring(
 		Dir: workorder.CacheDir, DataRoot: workorder.DataRoot, ID: req.ID, Images: req.Images, Layers: true, Log: k.log,
 	})}
 	eng, err := dockerd.New(dockerd.Config{
-		DataRoot: workorder.DataRoot, RemapUser: workorder.SandboxUser, Home: cache, Warn: warn, Log: k.log,
+		DataRoot: workorder.DataRoot, RemapUser: workorder.SandboxUser, DataRootProvider: cache, Warn: warn, Log: k.log,
 	})
 	if err != nil {
 		return nil, err

@@ -46,11 +46,11 @@ func (s *Services) Up(ctx context.Context) (down, err error) {
 	if err != nil {
 		return down, err
 	}
-	if down != nil && !forgiven(s.Order, s.stack.Down()) {
+	if down != nil && !forgiven(s.Order, s.stack.Failed()) {
 		return nil, down
 	}
-	s.missing = s.stack.Down()
-	if err := s.Engine.Remember(); err != nil {
+	s.missing = s.stack.Failed()
+	if err := s.Engine.RecordImages(); err != nil {
 		return down, err
 	}
 	return down, s.seal(ctx)
@@ -61,8 +61,8 @@ func forgiven(o *workorder.Order, down []string) bool {
 	return o.Found && !slices.ContainsFunc(o.Services, func(s workorder.Service) bool { return s.Asked && slices.Contains(down, s.Name) })
 }
 
-// Renew is Reset for a proof: the reported states and logs of the services stay those of the agent's side.
-func (s *Services) Renew(ctx context.Context) error {
+// ResetForProof is Reset for a proof: the reported states and logs of the services stay those of the agent's side.
+func (s *Services) ResetForProof(ctx context.Context) error {
 	if s.ended == nil {
 		s.ended = s.Ends()
 	}
@@ -77,7 +77,7 @@ func (s *Services) Reset(ctx context.Context) error {
 // reset writes the logs of the services to a directory below the logs.
 func (s *Services) reset(ctx context.Context, folder string) error {
 	s.Unwatch()
-	renewed, err := s.Engine.Renew(ctx)
+	renewed, err := s.Engine.Reset(ctx)
 	if err != nil || !renewed {
 		return err
 	}

@@ -34,8 +34,8 @@ type Task interface {
 	Setenv(name, value string)
 }
 
-// Network is the network policy and the model gateway. It implements boot.Network.
-type Network struct {
+// Enforcer is the network policy and the model gateway. It implements boot.PolicyEnforcer.
+type Enforcer struct {
 	Policy *egress.Egress
 	Hosts  *TrustedHosts
 	Order  *workorder.Order
@@ -76,47 +76,47 @@ func (discard) Write(p []byte) (int, error) { return len(p), nil }
 func (discard) Close() error                { return nil }
 
 // Up applies the policy, and passes the gateway's address to the task.
-func (n *Network) Up(ctx context.Context) error {
-	if err := n.Policy.Up(ctx); err != nil {
+func (e *Enforcer) Up(ctx context.Context) error {
+	if err := e.Policy.Up(ctx); err != nil {
 		return fmt.Errorf("apply the network policy: %w", err)
 	}
-	n.Hosts.start(ctx, n.Policy)
-	if n.Models == nil {
+	e.Hosts.start(ctx, e.Policy)
+	if e.Models == nil {
 		return nil
 	}
-	if err := n.Models.Start(ctx); err != nil {
+	if err := e.Models.Start(ctx); err != nil {
 		return fmt.Errorf("start the model gateway: %w", err)
 	}
-	n.Models.SetBudget(n.Order.MaxBudgetUSD) // setup may use models, too
-	for name, value := range n.Models.Env() {
-		n.Task.Setenv(name, value)
-		if _, own := n.Order.Env[name]; own { // the gateway, not the task, uses the project's server setting
-			n.Order.Env[name] = value
+	e.Models.SetBudget(e.Order.MaxBudgetUSD) // setup may use models, too
+	for name, value := range e.Models.Env() {
+		e.Task.Setenv(name, value)
+		if _, own := e.Order.Env[name]; own { // the gateway, not the task, uses the project's server setting
+			e.Order.Env[name] = value
 		}
 	}
 	return nil
 }
 
 // Seal applies the policy to the inner engine, too.
-func (n *Network) Seal(ctx context.Context) error { return n.Policy.Seal(ctx) }
+func (e *Enforcer) Seal(ctx context.Context) error { return e.Policy.Seal(ctx) }
 
 // Report is safe to call if nothing was ever started.
-func (n *Network) Report(r *workorder.Result) {
-	report := n.Policy.Report()
-	r.Network, r.Refusals = &report, n.Guard.Refusals()
+func (e *Enforcer) Report(r *workorder.Result) {
+	report := e.Policy.Report()
+	r.Network, r.Refusals = &report, e.Guard.Refusals()
 }
 
 // Close ends guard, gateway, resolver and proxy. The kernel's rules stay as long as the box: remaining
 // processes reach nothing.
-func (n *Network) Close() {
-	n.Guard.Close()
-	n.Policy.Close()
-	if n.Models == nil {
+func (e *Enforcer) Close() {
+	e.Guard.Close()
+	e.Policy.Close()
+	if e.Models == nil {
 		return
 	}
-	n.Models.Stop()
-	if err := n.Audit.Close(); err != nil {
-		n.Log.Warn("close the gateway's log", "error", err)
+	e.Models.Stop()
+	if err := e.Audit.Close(); err != nil {
+		e.Log.Warn("close the gateway's log", "error", err)
 	}
 }
 

@@ -24,24 +24,24 @@ type Step struct {
 	After []workorder.StepName
 	// Budget bounds Run; 0 means that only the step's context does.
 	Budget time.Duration
-	// Within is the longest that Run takes by deadlines of its own, if it has no Budget: it continues for a
+	// MaxDuration is the longest that Run takes by deadlines of its own, if it has no Budget: it continues for a
 	// moment after its context ends, as a landing must. OfRun means that the run's timeout bounds it.
-	Within time.Duration
+	MaxDuration time.Duration
 	// Always means that the step runs even if earlier ones failed.
 	Always bool
-	// Soft means that the list continues after the step failed. Its error explains why it was cut short.
-	Soft bool
-	// Silent means that the record omits the step.
-	Silent bool
-	// Life ends an Always step early; it may be nil.
-	Life func() context.Context
-	// Later explains how to repeat the step if Life ended it.
-	Later string
+	// AllowFailure means that the list continues after the step failed. Its error explains why it was cut short.
+	AllowFailure bool
+	// Hidden means that the record omits the step.
+	Hidden bool
+	// Context ends an Always step early; it may be nil.
+	Context func() context.Context
+	// RetryHint explains how to repeat the step if Context ended it.
+	RetryHint string
 	// Skip returns why the order leaves no work, else ""; nil means that there always is. Plan calls it, and so
-	// does a run, before Late.
+	// does a run, before SkipLate.
 	Skip func() string
-	// Late returns why there is no work once the earlier steps are over, else "". Plan does not call it.
-	Late func() string
+	// SkipLate returns why there is no work once the earlier steps are over, else "". Plan does not call it.
+	SkipLate func() string
 	// Run does the work. A *record.Skip as its error means that there was none.
 	Run func(context.Context) error
 	// Code returns the exit code to record; nil means that of the error, if it is an ExitCoder.
@@ -73,15 +73,15 @@ type Error struct {
 func (e *Error) Error() string { return string(e.Step) + ": " + e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Stop is the error of a step that ends the work without having failed. Why is recorded for this step and for
+// SkipRest is the error of a step that ends the work without having failed. Reason is recorded for this step and for
 // those after it.
-type Stop struct {
-	Why string
-	Err error // returned by Work; nil if none
+type SkipRest struct {
+	Reason string
+	Err    error // returned by Work; nil if none
 }
 
-func (s *Stop) Error() string { return s.Why }
-func (s *Stop) Unwrap() error { return s.Err }
+func (s *SkipRest) Error() string { return s.Reason }
+func (s *SkipRest) Unwrap() error { return s.Err }
 
 // ExitCoder is an error with the exit code of a command.
 type ExitCoder interface {
@@ -95,7 +95,7 @@ type ExitCoder interface {
 func (l *List) Work(ctx context.Context) error {
 	var declared []workorder.StepName
 	for _, s := range l.Steps {
-		if !s.Silent {
+		if !s.Hidden {
 			declared = append(declared, s.Name)
 		}
 	}
@@ -120,13 +120,13 @@ func (l *List) Work(ctx context.Context) error {
 			if !await(ctx, s.After, over) {
 				mu.Lock()
 				defer mu.Unlock()
-				if !s.Silent {
+				if !s.Hidden {
 					unreached = append(unreached, s.Name)
 				}
 				return
 			}
-			err := l.run(ctx, s)
-			if err == nil || s.Soft {
+			err := l.runStep(ctx, s)
+			if err == nil || s.AllowFailure {
 				close(over[s.Name])
 				return
 			}
@@ -135,7 +135,7 @@ func (l *List) Work(ctx context.Context) error {
 			if first == nil {
 				first = &Error{Step: s.Name, Err: err}
 			}
-			cancel(why(s.Name, err))
+			cancel(cancelCause(s.Name, err))
 		})
 	}
 	wg.Wait()
@@ -160,9 +160,9 @@ func await(ctx context.Context, steps []workorder.StepName, over map[workorder.S
 	return ctx.Err() == nil
 }
 
-// why explains why the steps after a failed one are not reached.
-func why(name workorder.StepName, err error) error {
-	if stop, ok := errors.AsType[*Stop](err); ok {
+// cancelCause explains why the steps after a failed one are not reached.
+func cancelCause(name workorder.StepName, err error) error {
+	if stop, ok := errors.AsType[*SkipRest](err); ok {
 		return stop
 	}
 	return fmt.Errorf("the step %s failed", name)
@@ -175,10 +175,10 @@ func (l *List) Finish(ctx context.Context) {
 			continue
 		}
 		ctx := context.WithoutCancel(ctx)
-		if s.Life != nil {
-			ctx = s.Life()
+		if s.Context != nil {
+			ctx = s.Context()
 		}
-		_ = l.run(ctx, s)
+		_ = l.runStep(ctx, s)
 	}
 }
 
@@ -191,18 +191,18 @@ func (l *List) Undo(ctx context.Context) {
 	}
 }
 
-// why returns why there is no work.
-func (s *Step) why() (why string) {
+// skipReason returns why there is no work.
+func (s *Step) skipReason() (why string) {
 	if s.Skip != nil {
 		why = s.Skip()
 	}
-	if why == "" && s.Late != nil {
-		why = s.Late()
+	if why == "" && s.SkipLate != nil {
+		why = s.SkipLate()
 	}
 	return why
 }
 
-// OfRun is the Within of a step that the run's timeout bounds.
+// OfRun is the MaxDuration of a step that the run's timeout bounds.
 const OfRun = -1
 
 // Longest returns the maximum time of the Always steps after a step, by their budgets and their own
@@ -210,8 +210,8 @@ const OfRun = -1
 func (l *List) Longest(behind workorder.StepName) (most time.Duration, unbound workorder.StepName) {
 	i := slices.IndexFunc(l.Steps, func(s Step) bool { return s.Name == behind })
 	for _, s := range l.Steps[i+1:] {
-		switch limit := max(s.Budget, s.Within); {
-		case !s.Always, s.Within == OfRun:
+		switch limit := max(s.Budget, s.MaxDuration); {
+		case !s.Always, s.MaxDuration == OfRun:
 		case limit == 0:
 			return most, s.Name
 		default:
@@ -221,22 +221,22 @@ func (l *List) Longest(behind workorder.StepName) (most time.Duration, unbound w
 	return most, ""
 }
 
-// run runs one step with everything that all steps share.
-func (l *List) run(life context.Context, s Step) error {
+// runStep runs one step with everything that all steps share.
+func (l *List) runStep(life context.Context, s Step) error {
 	finished := func(err error, code *int) {
-		if !s.Silent {
+		if !s.Hidden {
 			l.Rec.StepFinished(s.Name, err, code)
 		}
 	}
-	if why := s.why(); why != "" {
+	if why := s.skipReason(); why != "" {
 		finished(&record.Skip{Reason: why}, nil)
 		return nil
 	}
 	if s.Always && life.Err() != nil {
-		finished(&record.Skip{Reason: context.Cause(life).Error() + s.Later}, nil)
+		finished(&record.Skip{Reason: context.Cause(life).Error() + s.RetryHint}, nil)
 		return nil
 	}
-	if !s.Silent {
+	if !s.Hidden {
 		l.Rec.StepStarted(s.Name)
 	}
 	ctx := life
@@ -247,19 +247,19 @@ func (l *List) run(life context.Context, s Step) error {
 	}
 	err := s.Run(ctx)
 	skip, skipped := errors.AsType[*record.Skip](err)
-	stop, stopped := errors.AsType[*Stop](err)
+	stop, stopped := errors.AsType[*SkipRest](err)
 	switch {
 	case err == nil:
 	case skipped:
 		finished(skip, nil)
 		return nil
 	case stopped:
-		finished(&record.Skip{Reason: stop.Why}, nil)
+		finished(&record.Skip{Reason: stop.Reason}, nil)
 		return err
 	case s.Always && life.Err() != nil:
-		finished(&record.Skip{Reason: context.Cause(life).Error() + s.Later}, nil)
+		finished(&record.Skip{Reason: context.Cause(life).Error() + s.RetryHint}, nil)
 		return nil
-	case ctx.Err() != nil && !s.Soft && !errors.Is(err, context.Cause(ctx)):
+	case ctx.Err() != nil && !s.AllowFailure && !errors.Is(err, context.Cause(ctx)):
 		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
 	var code *int

@@ -78,13 +78,13 @@ func TestAfterAFailure(t *testing.T) {
 			Skip:  func() string { return "nothing to do" },
 			Run:   note("none"),
 		},
-		{Name: "soft", After: []workorder.StepName{"none"}, Soft: true, Run: do(errors.New("no"))},
+		{Name: "soft", After: []workorder.StepName{"none"}, AllowFailure: true, Run: do(errors.New("no"))},
 		{Name: "b", After: []workorder.StepName{"soft"}, Run: do(exited(3)), Undo: undo("b")},
 		{Name: "c", After: []workorder.StepName{"b"}, Run: note("c"), Undo: undo("c")},
-		{Name: "quiet", After: []workorder.StepName{"c"}, Silent: true, Run: note("quiet")},
+		{Name: "quiet", After: []workorder.StepName{"c"}, Hidden: true, Run: note("quiet")},
 		{Name: "land", Always: true, Run: note("land")},
 		{Name: "fails", Always: true, Run: do(errors.New("no"))},
-		{Name: "last", Always: true, Silent: true, Run: note("last")},
+		{Name: "last", Always: true, Hidden: true, Run: note("last")},
 	}}
 	err := l.Work(t.Context())
 	l.Finish(t.Context())
@@ -116,7 +116,7 @@ func TestStop(t *testing.T) {
 	t.Parallel()
 	n, mine := &notes{}, errors.New("mine")
 	l := &List{Rec: n, Steps: []Step{
-		{Name: "a", Run: do(&Stop{Why: "it is done", Err: mine})},
+		{Name: "a", Run: do(&SkipRest{Reason: "it is done", Err: mine})},
 		{Name: "b", After: []workorder.StepName{"a"}, Run: do(nil)},
 	}}
 	if err := l.Work(t.Context()); !errors.Is(err, mine) || !n.skipped("a") || n.unreached["b"] != "it is done" {
@@ -177,13 +177,13 @@ func TestLife(t *testing.T) {
 	life, end := context.WithCancelCause(t.Context())
 	l := &List{Rec: n, Steps: []Step{
 		{
-			Name:   "a",
-			Always: true,
-			Life:   func() context.Context { return life },
-			Later:  "; try again",
-			Run:    func(ctx context.Context) error { end(over); return ctx.Err() },
+			Name:      "a",
+			Always:    true,
+			Context:   func() context.Context { return life },
+			RetryHint: "; try again",
+			Run:       func(ctx context.Context) error { end(over); return ctx.Err() },
 		},
-		{Name: "b", Always: true, Life: func() context.Context { return life }, Run: do(errors.New("ran"))},
+		{Name: "b", Always: true, Context: func() context.Context { return life }, Run: do(errors.New("ran"))},
 		{Name: "c", Always: true, Run: func(ctx context.Context) error { return ctx.Err() }},
 	}}
 	l.Finish(life)

@@ -31,7 +31,7 @@ func (l *List) Plan() string {
 		case len(names) > 0:
 			more("after %s", strings.Join(names, ", "))
 		}
-		if most := max(s.Budget, s.Within); most > 0 {
+		if most := max(s.Budget, s.MaxDuration); most > 0 {
 			more("budget %s", most)
 		}
 		if s.Skip != nil {

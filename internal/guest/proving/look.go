@@ -29,13 +29,13 @@ const (
 // look views the development server of both sides of a proof with a browser.
 type look struct {
 	dev     *workorder.Dev
-	shell   func(ctx context.Context, c proof.Command) runner.ShellResult
+	shell   func(ctx context.Context, c proof.CommandLine) runner.ShellResult
 	cfg     runner.Config
 	browser browse.Browser
 	video   string
 }
 
-func newLook(cfg runner.Config, shell func(ctx context.Context, c proof.Command) runner.ShellResult) *look {
+func newLook(cfg runner.Config, shell func(ctx context.Context, c proof.CommandLine) runner.ShellResult) *look {
 	return &look{
 		dev: cfg.Order.Dev, shell: shell, cfg: cfg,
 		browser: browse.Browser{
@@ -55,14 +55,14 @@ func (l *look) visit(ctx context.Context, s proof.Site) ([]proof.View, error) {
 	if l.browser.User, err = ground.User(browserUser, s.User.Cgroup); err != nil {
 		return nil, err
 	}
-	l.browser.User.Place = s.User.Place
+	l.browser.User.Namespace = s.User.Namespace
 	if _, err := os.Stat(browserProgram); err != nil {
 		return nil, fmt.Errorf("this image has no browser: %w", err)
 	}
 	began := time.Now()
 	server, err := browse.Serve(ctx, l.dev, func(ctx context.Context) browse.Ended {
 		env := append(slices.Clip(s.Env), "PORT="+strconv.Itoa(l.dev.Port))
-		r := l.shell(ctx, proof.Command{Name: "dev " + s.Side, Run: l.dev.Command, Dir: s.Dir, Env: env, User: s.User, Log: s.Log})
+		r := l.shell(ctx, proof.CommandLine{Name: "dev " + s.Side, Run: l.dev.Command, Dir: s.Dir, Env: env, User: s.User, Log: s.Log})
 		return browse.Ended{ExitCode: r.ExitCode, Tail: r.Tail, Err: r.Err}
 	})
 	if err != nil {
@@ -71,7 +71,7 @@ func (l *look) visit(ctx context.Context, s proof.Site) ([]proof.View, error) {
 	defer server.Stop()
 	l.say("%s: the development server is ready after %.1f s", s.Side, time.Since(began).Seconds())
 	l.browser.Tell = func(v browse.View) { l.say("%s", viewed(s.Side, v)) }
-	seen, err := l.browser.Look(ctx, server.Origin, s.Side, l.pages(), s.Side == "head")
+	seen, err := l.browser.Visit(ctx, server.Origin, s.Side, l.pages(), s.Side == "head")
 	if seen.Video != "" {
 		l.video = seen.Video
 	}

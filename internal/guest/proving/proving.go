@@ -20,8 +20,8 @@ type Prover struct {
 	Config     func() runner.Config
 	Repo       *rootgit.Repository
 	Containers *innerengine.Containers
-	Ground     *Ground
-	State      string // root only; Remember stores the image's content there
+	Rooms      *Rooms
+	State      string // root only; RecordBaseline stores the image's content there
 	Dir        string // directory for the checkouts of a proof
 }
 
@@ -30,9 +30,9 @@ func Wanted(o *workorder.Order) bool {
 	return o.Repo != "" && !o.NoProof && o.Mode != workorder.ModePlan
 }
 
-// Remember records the image's content where code of the task can write.
-func (p *Prover) Remember(ctx context.Context) error {
-	return p.Ground.remember(ctx, p.State)
+// RecordBaseline records the image's content where code of the task can write.
+func (p *Prover) RecordBaseline(ctx context.Context) error {
+	return p.Rooms.recordBaseline(ctx, p.State)
 }
 
 // Prove runs the checks, and views the pages if the project has a development server.
@@ -48,30 +48,30 @@ func (p *Prover) Prove(ctx context.Context, base, head string) (*workorder.Proof
 	return pr, look.compare(ctx, pr), err
 }
 
-// maxKnown bounds the stored results of the checks on the base, in bytes.
-const maxKnown = 64 << 20
+// maxBaseRuns bounds the stored results of the checks on the base, in bytes.
+const maxBaseRuns = 64 << 20
 
-// Before runs the checks on the commit in the work tree, to fill their caches and so that no proof has to run
+// RunBase runs the checks on the commit in the work tree, to fill their caches and so that no proof has to run
 // them there again.
-func (p *Prover) Before(ctx context.Context, commit string) {
+func (p *Prover) RunBase(ctx context.Context, commit string) {
 	pc, cfg, _ := p.config()
-	known := proof.Before(ctx, pc, commit)
-	if known == nil || p.Ground.Snapshots == nil {
+	known := proof.RunBase(ctx, pc, commit)
+	if known == nil || p.Rooms.Snapshots == nil {
 		return
 	}
 	b, err := json.Marshal(known)
-	if b = []byte(cfg.Redact.String(string(b))); err == nil && len(b) <= maxKnown {
-		p.Ground.Snapshots.Attach(b)
+	if b = []byte(cfg.Redact.String(string(b))); err == nil && len(b) <= maxBaseRuns {
+		p.Rooms.Snapshots.Attach(b)
 	}
 }
 
-// known returns the results of Before, in this box or in an earlier one; nil if there are none.
-func (p *Prover) known() *proof.Known {
-	if p.Ground.Snapshots == nil {
+// baseRuns returns the results of RunBase, in this box or in an earlier one; nil if there are none.
+func (p *Prover) baseRuns() *proof.BaseRuns {
+	if p.Rooms.Snapshots == nil {
 		return nil
 	}
-	known := &proof.Known{}
-	if err := json.Unmarshal(p.Ground.Snapshots.Attached(), known); err != nil {
+	known := &proof.BaseRuns{}
+	if err := json.Unmarshal(p.Rooms.Snapshots.Attached(), known); err != nil {
 		return nil
 	}
 	return known
@@ -83,7 +83,7 @@ func (p *Prover) run(ctx context.Context, pc proof.Config, base, head string) (*
 	// remote.
 	defer p.Repo.Gate.Only(pc.Mirror.Dir)()
 	pr, err := proof.Run(ctx, pc, base, head)
-	if pc.Ground == nil {
+	if pc.Rooms == nil {
 		pr.Reasons = pr.Reasons.And(workorder.ReasonRoomNotClean, "the Supabase stack cannot be reset: both sides ran next to the agent's data")
 	}
 	return pr, err
@@ -96,13 +96,13 @@ func (p *Prover) Checks(ctx context.Context, base, head string) (*workorder.Proo
 }
 
 // shellFunc runs a command of a proof.
-type shellFunc = func(ctx context.Context, c proof.Command) runner.ShellResult
+type shellFunc = func(ctx context.Context, c proof.CommandLine) runner.ShellResult
 
 // config returns the configuration of a proof without pages, and its parts.
 func (p *Prover) config() (proof.Config, runner.Config, shellFunc) {
 	cfg := p.Config()
 	mirror := p.Repo.Repos.Before()
-	shell := func(ctx context.Context, c proof.Command) runner.ShellResult {
+	shell := func(ctx context.Context, c proof.CommandLine) runner.ShellResult {
 		side := cfg
 		side.Workspace, side.Env, side.User = c.Dir, c.Env, c.User
 		// The output of the commands is in their logs: a check that fails on base, as it should, looks like a
@@ -126,13 +126,13 @@ func (p *Prover) config() (proof.Config, runner.Config, shellFunc) {
 			}
 			return err
 		},
-		Shell: func(ctx context.Context, c proof.Command) proof.Outcome {
+		Shell: func(ctx context.Context, c proof.CommandLine) proof.Outcome {
 			r := shell(ctx, c)
 			return proof.Outcome{ExitCode: r.ExitCode, Duration: r.Duration, Err: r.Err, Warning: r.Warning}
 		},
 	}
 	if !cfg.Order.Supabase {
-		pc.Ground, pc.Known = p.Ground, p.known()
+		pc.Rooms, pc.BaseRuns = p.Rooms, p.baseRuns()
 	}
 	return pc, cfg, shell
 }

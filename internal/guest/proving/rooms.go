@@ -19,8 +19,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Ground creates the rooms of a proof. It implements proof.Ground.
-type Ground struct {
+// Rooms creates the rooms of a proof. It implements proof.RoomMaker.
+type Rooms struct {
 	Groups   *cgroups.Groups
 	User     *proc.Credential // the agent's
 	Engine   *innerengine.Engine
@@ -30,41 +30,41 @@ type Ground struct {
 	// Snapshots are the cached files of setup, below the work tree and the home; nil if there is no cache.
 	Snapshots *setupcache.Task
 
-	clean *cleanroom.Ground // nil if not recorded
+	clean *cleanroom.Baseline // nil if not recorded
 }
 
-// remember records the image's content where code of the task can write.
-func (g *Ground) remember(ctx context.Context, dir string) error {
-	c, err := g.config(dir)
+// recordBaseline records the image's content where code of the task can write.
+func (r *Rooms) recordBaseline(ctx context.Context, dir string) error {
+	c, err := r.config(dir)
 	if err == nil {
-		g.clean, err = cleanroom.Remember(ctx, c)
+		r.clean, err = cleanroom.NewBaseline(ctx, c)
 	}
 	return err
 }
 
-func (g *Ground) config(dir string) (c cleanroom.Config, err error) {
+func (r *Rooms) config(dir string) (c cleanroom.Config, err error) {
 	ids, err := subordinate("/etc/subuid")
 	gids, gerr := subordinate("/etc/subgid")
 	if err := errors.Join(err, gerr); err != nil {
 		return c, err
 	}
 	var layered []string
-	if g.Snapshots != nil && g.Snapshots.Mounted() {
-		layered = g.Snapshots.Paths()
+	if r.Snapshots != nil && r.Snapshots.Mounted() {
+		layered = r.Snapshots.Paths()
 	}
 	return cleanroom.Config{
 		Root: "/", Dir: filepath.Join(dir, "rooms"), Task: workorder.Workspace, Layered: layered,
-		Apart: []string{workorder.DataRoot, workorder.CacheDir}, Hidden: g.Hidden,
-		Mine: func(uid, gid uint32) (bool, bool) {
-			return uid == g.User.UID || ids.has(uid), gid == g.User.GID || gids.has(gid)
+		Excluded: []string{workorder.DataRoot, workorder.CacheDir}, Hidden: r.Hidden,
+		IsTaskUser: func(uid, gid uint32) (bool, bool) {
+			return uid == r.User.UID || ids.has(uid), gid == r.User.GID || gids.has(gid)
 		},
 	}, nil
 }
 
 // Beside describes the files that code of the task wrote to directories without a snapshot, one entry for
 // each path.
-func (g *Ground) Beside(ctx context.Context, dir string) (map[string]string, error) {
-	c, err := g.config(dir)
+func (r *Rooms) Beside(ctx context.Context, dir string) (map[string]string, error) {
+	c, err := r.config(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -72,46 +72,46 @@ func (g *Ground) Beside(ctx context.Context, dir string) (map[string]string, err
 }
 
 // Room creates a room without any file of the agent, for a commit that repo has.
-func (g *Ground) Room(ctx context.Context, repo git.Repo, commit string, bare bool) (proof.Room, error) {
-	if g.clean == nil {
+func (r *Rooms) Room(ctx context.Context, repo git.Repo, commit string, bare bool) (proof.Room, error) {
+	if r.clean == nil {
 		return nil, errors.New("the image's content was not recorded")
 	}
-	if err := g.end(); err != nil {
+	if err := r.end(); err != nil {
 		return nil, err
 	}
-	r := &room{ground: g, begins: proof.Begins{Tree: workorder.Workspace, Home: workorder.SandboxHome}}
-	var layers cleanroom.Fresh
-	if g.Snapshots != nil {
+	out := &room{rooms: r, start: proof.StartState{Tree: workorder.Workspace, Home: workorder.SandboxHome}}
+	var layers cleanroom.LayerFunc
+	if r.Snapshots != nil {
 		var side setupcache.CheckoutStart
 		if !bare {
 			var err error
-			if side, err = g.Snapshots.CheckoutStart(ctx, repo, commit); err != nil {
+			if side, err = r.Snapshots.CheckoutStart(ctx, repo, commit); err != nil {
 				return nil, err
 			}
 		}
-		r.begins.Index, r.begins.Done, r.begins.Over = side.Index, side.Done, g.Snapshots.Restored()
+		out.start.Index, out.start.Done, out.start.SetupRestored = side.Index, side.Done, r.Snapshots.Restored()
 		layers = func(path string) (string, func(context.Context) error, bool, error) {
-			return g.Snapshots.Fresh(path, side, bare)
+			return r.Snapshots.Fresh(path, side, bare)
 		}
 	}
 	var err error
-	if r.Room, err = g.clean.New(ctx, layers); err != nil {
+	if out.Room, err = r.clean.New(ctx, layers); err != nil {
 		return nil, err
 	}
-	user := *g.User
-	user.Place = r.Place
-	r.user = &user
-	return r, nil
+	user := *r.User
+	user.Namespace = out.Namespace
+	out.user = &user
+	return out, nil
 }
 
 // end kills all processes of the agent's side except those of inner containers.
-func (g *Ground) end() error {
-	if g.Groups != nil {
-		if err := errors.Join(g.Groups.Kill(cgroups.Agent), g.Groups.Kill(cgroups.Git)); err != nil {
+func (r *Rooms) end() error {
+	if r.Groups != nil {
+		if err := errors.Join(r.Groups.Kill(cgroups.Agent), r.Groups.Kill(cgroups.Git)); err != nil {
 			return err
 		}
 	}
-	if n := proc.Sweep(g.User.UID, nil); n > 0 {
+	if n := proc.Sweep(r.User.UID, nil); n > 0 {
 		return fmt.Errorf("%d processes of the agent could not be killed", n)
 	}
 	return nil
@@ -120,40 +120,39 @@ func (g *Ground) end() error {
 // room is the room of one side. It implements proof.Room.
 type room struct {
 	*cleanroom.Room
-	ground *Ground
-	user   *proc.Credential
-	begins proof.Begins
+	rooms *Rooms
+	user  *proc.Credential
+	start proof.StartState
 }
 
-func (r *room) Begins() proof.Begins { return r.begins }
+func (r *room) StartState() proof.StartState { return r.start }
 
 func (r *room) User() *proc.Credential { return r.user }
 
-func (r *room) Lacks() []string { return r.Lost }
+func (r *room) Missing() []string { return r.Room.Missing }
 
-func (r *room) Free() (proof.Free, error) {
-	space, err := r.ground.clean.Space()
+func (r *room) FreeResources() (proof.FreeResources, error) {
+	space, err := r.rooms.clean.Space()
 	if err != nil {
-		return proof.Free{}, err
+		return proof.FreeResources{}, err
 	}
-	memory, err := r.ground.Groups.FreeMemory()
-	return proof.Free{Disk: space.Disk, Inodes: space.Inodes, Memory: memory}, err
+	memory, err := r.rooms.Groups.FreeMemory()
+	return proof.FreeResources{Disk: space.Disk, Inodes: space.Inodes, Memory: memory}, err
 }
 
-func (r *room) Leave(ctx context.Context) error {
-	r.ground.Engine.Guard.Relocate(nil)
-	return errors.Join(r.ground.end(), r.Room.Leave(ctx))
+func (r *room) Remove(ctx context.Context) error {
+	r.rooms.Engine.Guard.SetBindDirs(nil)
+	return errors.Join(r.rooms.end(), r.Room.Remove(ctx))
 }
 
 func (r *room) Enter(ctx context.Context) error {
-	g := r.ground
-	if err := g.end(); err != nil {
+	if err := r.rooms.end(); err != nil {
 		return err
 	}
-	if err := g.Services.Renew(ctx); err != nil {
+	if err := r.rooms.Services.ResetForProof(ctx); err != nil {
 		return err
 	}
-	g.Engine.Guard.Relocate(r.Lies)
+	r.rooms.Engine.Guard.SetBindDirs(r.HostPaths)
 	return nil
 }
 

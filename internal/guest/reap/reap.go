@@ -1,7 +1,7 @@
 // Package reap runs one command in a sandbox and can end everything that the command started.
 //
 // A command's processes can leave its group and session and drop every mark of their origin. They cannot
-// leave their family: each command has its own supervisor, a process that adopts orphans below it
+// leave their ancestor: each command has its own supervisor, a process that adopts orphans below it
 // (PR_SET_CHILD_SUBREAPER). Ending the command means killing all descendants of the supervisor until there
 // are none.
 //
@@ -47,16 +47,16 @@ type User struct {
 	UID    uint32   `json:"uid"`
 	GID    uint32   `json:"gid"`
 	Groups []uint32 `json:"groups,omitempty"`
-	// Cgroup and Place are the user's control group and mount namespace, see proc.Credential; nil and "" mean
-	// the supervisor's. Place is a name from proc.Place.Name.
-	Cgroup *proc.Cgroup `json:"cgroup,omitempty"`
-	Place  string       `json:"place,omitempty"`
+	// Cgroup and Namespace are the user's control group and mount namespace, see proc.Credential; nil and "" mean
+	// the supervisor's. Namespace is a name from proc.Namespace.Name.
+	Cgroup    *proc.Cgroup `json:"cgroup,omitempty"`
+	Namespace string       `json:"place,omitempty"`
 }
 
 func (u *User) credential() (c *proc.Credential, err error) {
 	c = &proc.Credential{UID: u.UID, GID: u.GID, Groups: u.Groups, Cgroup: u.Cgroup}
-	if u.Place != "" {
-		if c.Place, err = proc.OpenPlace(u.Place); err != nil {
+	if u.Namespace != "" {
+		if c.Namespace, err = proc.OpenNamespace(u.Namespace); err != nil {
 			return nil, err
 		}
 	}
@@ -71,8 +71,8 @@ type Exit struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Left is a process that a command left.
-type Left struct {
+// Orphan is a process that a command left.
+type Orphan struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // see proc.Relative
 }
@@ -92,8 +92,8 @@ type request struct {
 	GraceMS int64 `json:"grace_ms,omitempty"`
 }
 
-// Command is a running command.
-type Command struct {
+// Process is a running command.
+type Process struct {
 	p    *proc.Process // its supervisor
 	conn *net.UnixConn
 	mu   sync.Mutex    // guards writes
@@ -105,12 +105,12 @@ type Command struct {
 // Start runs the command under a supervisor: self with the arguments of role. The files become the command's
 // standard files and stay the caller's; the caller must call Wait. Extra files become its descriptors from 3
 // on. ctx does not bound the command: End does.
-func Start(ctx context.Context, self string, role []string, s Spec, stdin, stdout, stderr *os.File, extra ...*os.File) (*Command, error) {
+func Start(ctx context.Context, self string, role []string, s Spec, stdin, stdout, stderr *os.File, extra ...*os.File) (*Process, error) {
 	s.Extra, s.Stderr = len(extra), stderr != nil
 	if s.Stderr { // not the supervisor's own: its crash output is not the command's
 		extra = append([]*os.File{stderr}, extra...)
 	}
-	ours, theirs, err := proc.Pair()
+	ours, theirs, err := proc.SocketPair()
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
 	}
@@ -123,7 +123,7 @@ func Start(ctx context.Context, self string, role []string, s Spec, stdin, stdou
 		_ = ours.Close()
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
 	}
-	c := &Command{p: p, conn: ours, done: make(chan struct{})}
+	c := &Process{p: p, conn: ours, done: make(chan struct{})}
 	if err := c.send(s); err != nil {
 		_ = ours.Close() // which ends the supervisor
 		_ = p.Wait()
@@ -133,44 +133,44 @@ func Start(ctx context.Context, self string, role []string, s Spec, stdin, stdou
 	return c, nil
 }
 
-func (c *Command) follow(argv0 string) {
-	reports := json.NewDecoder(c.conn)
-	err := reports.Decode(&c.exit)
+func (p *Process) follow(argv0 string) {
+	reports := json.NewDecoder(p.conn)
+	err := reports.Decode(&p.exit)
 	ended := err == nil
-	var left []Left
+	var left []Orphan
 	if ended {
-		close(c.done)
+		close(p.done)
 		err = reports.Decode(&left)
 	}
 	if err == nil {
-		kin.Load().leave(left) // before the supervisor is gone and they are orphans
+		current.Load().add(left) // before the supervisor is gone and they are orphans
 	}
-	wait := c.p.Wait()
-	_ = c.conn.Close()
+	wait := p.p.Wait()
+	_ = p.conn.Close()
 	if err != nil {
-		kin.Load().killStrays()
+		current.Load().killStrays()
 	}
 	if !ended {
 		// The supervisor was killed, which only its own user and root can do. Its processes are killed now.
-		c.err = fmt.Errorf("the supervisor of %s ended without a report: %w", argv0, errors.Join(err, wait))
-		close(c.done)
+		p.err = fmt.Errorf("the supervisor of %s ended without a report: %w", argv0, errors.Join(err, wait))
+		close(p.done)
 	}
 }
 
-func (c *Command) send(v any) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return json.NewEncoder(c.conn).Encode(v)
+func (p *Process) send(v any) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return json.NewEncoder(p.conn).Encode(v)
 }
 
 // Wait waits for the end of the command itself; processes that it started continue, unless End was called.
-func (c *Command) Wait() (Exit, error) {
-	<-c.done
-	return c.exit, c.err
+func (p *Process) Wait() (Exit, error) {
+	<-p.done
+	return p.exit, p.err
 }
 
 // Signal sends a signal to the command's process group. It does nothing if the command has ended.
-func (c *Command) Signal(sig syscall.Signal) { _ = c.send(request{Signal: int(sig)}) }
+func (p *Process) Signal(sig syscall.Signal) { _ = p.send(request{Signal: int(sig)}) }
 
 // overdue is how long a supervisor may take beyond the grace: thousands of processes are killed within
 // seconds.
@@ -178,18 +178,18 @@ const overdue = 5 * time.Second
 
 // End ends the command and everything that it started: with sig, and after grace with SIGKILL until nothing
 // is left; at once if grace is 0. It does not wait. Processes that a command left at its own end stay.
-func (c *Command) End(sig syscall.Signal, grace time.Duration) {
-	_ = c.send(request{End: true, Signal: int(sig), GraceMS: grace.Milliseconds()})
-	if kin.Load() == nil {
+func (p *Process) End(sig syscall.Signal, grace time.Duration) {
+	_ = p.send(request{End: true, Signal: int(sig), GraceMS: grace.Milliseconds()})
+	if current.Load() == nil {
 		return // here commands have no rights over their supervisors, and nothing else would kill the processes of a killed one
 	}
 	// A command of the supervisor's own user may have stopped it, and may do so repeatedly.
-	c.p.Signal(syscall.SIGCONT)
+	p.p.Signal(syscall.SIGCONT)
 	time.AfterFunc(grace+overdue, func() {
 		select {
-		case <-c.done:
+		case <-p.done:
 		default:
-			c.p.Signal(syscall.SIGKILL)
+			p.p.Signal(syscall.SIGKILL)
 		}
 	})
 }

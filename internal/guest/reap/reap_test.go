@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func start(t *testing.T, script string, out *os.File) *Command {
+func start(t *testing.T, script string, out *os.File) *Process {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -204,7 +204,7 @@ func TestSupervisorKilled(t *testing.T) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}()
-	for kin.Load().known() == 0 { // go test's own deadline ends the wait
+	for current.Load().known() == 0 { // go test's own deadline ends the wait
 		time.Sleep(time.Millisecond)
 	}
 	alive := start(t, "sleep "+mark+"1", nil) // of a supervisor that lives
@@ -255,7 +255,7 @@ func TestSupervisorStopped(t *testing.T) {
 
 func adopt(t *testing.T) {
 	t.Helper()
-	if kin.Load() == nil {
+	if current.Load() == nil {
 		if err := Adopt(); err != nil {
 			t.Fatal(err)
 		}
@@ -269,10 +269,10 @@ func stopped(pid int) bool {
 }
 
 // known is how much was left behind.
-func (f *family) known() int {
+func (f *adopter) known() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.left)
+	return len(f.orphans)
 }
 
 func running(t *testing.T, mark string) int { t.Helper(); return len(pids(t, mark)) }
@@ -280,7 +280,7 @@ func running(t *testing.T, mark string) int { t.Helper(); return len(pids(t, mar
 // pids are the processes with the mark in their command line.
 func pids(t *testing.T, mark string) (found []int) {
 	t.Helper()
-	for _, p := range proc.Relatives() {
+	for _, p := range proc.Processes() {
 		line, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/cmdline")
 		if err == nil && p.Alive && bytes.HasPrefix(line, []byte("sleep\x00"+mark)) {
 			found = append(found, p.PID)

@@ -113,7 +113,7 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
 			}
 			return exitOf(p.Wait())
 		case <-children:
-			bury(proc.Relatives())
+			bury(proc.Processes())
 		case r := <-asked:
 			if !r.End {
 				p.Signal(syscall.Signal(r.Signal))
@@ -153,17 +153,17 @@ const (
 )
 
 // linger returns the processes that a command has left, once they have settled.
-func linger() []Left {
+func linger() []Orphan {
 	if proc.Childless() { // the usual case: checking all processes takes longer than the answer
 		return nil
 	}
 	until := time.Now().Add(lingerTime)
 	for {
-		all := proc.Relatives()
+		all := proc.Processes()
 		bury(all)
-		var left []Left
-		for _, r := range proc.Below(all, os.Getpid()) {
-			left = append(left, Left{r.PID, r.Start})
+		var left []Orphan
+		for _, r := range proc.Descendants(all, os.Getpid()) {
+			left = append(left, Orphan{r.PID, r.Start})
 		}
 		if proc.Childless() {
 			return nil
@@ -201,17 +201,17 @@ func end(sig syscall.Signal, grace time.Duration) {
 			case <-over.C:
 				waiting = false
 			case <-time.After(lookPause):
-				bury(proc.Relatives())
+				bury(proc.Processes())
 				waiting = !proc.Childless()
 			}
 		}
 	}
-	proc.EndChildren(func() { bury(proc.Relatives()) })
+	proc.EndChildren(func() { bury(proc.Processes()) })
 }
 
 // bury reaps adopted children that have ended. It leaves this process's own children to their waiters, so it
 // cannot wait for any child.
-func bury(all []proc.Relative) {
+func bury(all []proc.ProcInfo) {
 	own := proc.Children()
 	for _, r := range all {
 		if r.Parent == os.Getpid() && !r.Alive && !slices.Contains(own, r.PID) {
@@ -220,7 +220,7 @@ func bury(all []proc.Relative) {
 	}
 }
 
-func descendants() []proc.Relative { return proc.Below(proc.Relatives(), os.Getpid()) }
+func descendants() []proc.ProcInfo { return proc.Descendants(proc.Processes(), os.Getpid()) }
 
 // ProcessLimit is the error if no process can be started.
 const ProcessLimit = "the sandbox has reached its process limit: processes left by ended commands are killed within seconds, " +

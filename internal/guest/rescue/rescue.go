@@ -125,7 +125,7 @@ func (x *Rescue) Run(ctx context.Context, in io.Reader) int {
 }
 
 // landWork commits, if uncommitted changes are the agent's, and lands.
-func landWork(ctx context.Context, repo *rootgit.Repository, baseSHA string, commit bool, end land.End) land.Result {
+func landWork(ctx context.Context, repo *rootgit.Repository, baseSHA string, commit bool, end land.RecordAttempt) land.Result {
 	if err := repo.Authenticate(); err != nil {
 		return land.Result{Err: err}
 	}
@@ -137,7 +137,7 @@ func landWork(ctx context.Context, repo *rootgit.Repository, baseSHA string, com
 		cancel()
 	}
 	l := repo.Land(ctx, baseSHA, end)
-	l.KeepLeftovers(ctx, left, repo.Archive)
+	l.ArchiveLeftovers(ctx, left, repo.Archive)
 	return l
 }
 

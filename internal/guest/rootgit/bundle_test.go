@@ -26,7 +26,7 @@ func unpushed(t *testing.T, srv *gittest.Server) *fixture {
 		"aside",
 		gittest.Git(t, f.Repos.Workspace, "commit-tree", "-p", "HEAD", "-m", "early", "HEAD^{tree}"),
 	)
-	k := f.Saver.Keep(t.Context(), save.Options{})
+	k := f.Saver.StartAuto(t.Context(), save.Options{})
 	k.Begin()
 	eventually(t, "a checkpoint", func() bool { return f.remoteHas(t, workorder.CheckpointRef("T-A1B2C3D4")) })
 	srv.Down.Store(true)
@@ -70,7 +70,7 @@ func TestBundleIsTheStart(t *testing.T) {
 		gittest.Git(t, f.Repos.Workspace, "status", "--porcelain") != "" {
 		t.Errorf("claimed %+v, restored %+v", c, r)
 	}
-	k := f.Saver.Keep(t.Context(), save.Options{})
+	k := f.Saver.StartAuto(t.Context(), save.Options{})
 	k.Begin()
 	eventually(t, "the branch on the remote", func() bool { return f.remoteHas(t, workorder.BranchRef(target)) })
 	k.Stop(t.Context())
@@ -121,7 +121,7 @@ func TestBundleThatDoesNotFit(t *testing.T) {
 	if c.Bundled || c.Head != theirs {
 		t.Errorf("claimed %+v", c)
 	}
-	k := f.Saver.Keep(t.Context(), save.Options{})
+	k := f.Saver.StartAuto(t.Context(), save.Options{})
 	k.Begin()
 	kept := func() string {
 		return gittest.Git(t, bare, "for-each-ref", "--format=%(refname)", workorder.KeptRef("T-A1B2C3D4", "bundle-*"))
@@ -182,7 +182,7 @@ func TestCostOfAttempts(t *testing.T) {
 	f.Pusher.Usage = func() workorder.Usage { return workorder.Usage{CostUSD: new(0.5)} }
 	f.start(t)
 	f.write(t, "a", "1")
-	k := f.Saver.Keep(t.Context(), save.Options{})
+	k := f.Saver.StartAuto(t.Context(), save.Options{})
 	k.Begin()
 	eventually(t, "the cost on the remote", func() bool { s := f.state(t); return s.SpentUSD() == 0.5 })
 	k.Stop(t.Context())

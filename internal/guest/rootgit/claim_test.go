@@ -304,7 +304,7 @@ func TestTakeover(t *testing.T) {
 		}
 		// The dead one was not dead: it finds out, and moves nothing.
 		first.write(t, "a", "1")
-		k := first.Saver.Keep(t.Context(), save.Options{})
+		k := first.Saver.StartAuto(t.Context(), save.Options{})
 		k.Begin()
 		lost(t, k)
 		k.Stop(t.Context())
@@ -386,7 +386,7 @@ func TestLeaseIsLostWithoutAPush(t *testing.T) {
 		f.emit(e)
 	}
 	f.quick(0.3)
-	k := f.Saver.Keep(t.Context(), save.Options{})
+	k := f.Saver.StartAuto(t.Context(), save.Options{})
 	n, _, _ := f.next(t)
 	lost(t, k)
 	k.Stop(t.Context())

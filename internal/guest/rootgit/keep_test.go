@@ -36,7 +36,7 @@ func (f *fixture) branchIs(t *testing.T, sha string) {
 func (f *fixture) keep(t *testing.T) *save.AutoSaver {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	k := f.Saver.Keep(ctx, save.Options{})
+	k := f.Saver.StartAuto(ctx, save.Options{})
 	t.Cleanup(func() { k.Stop(ctx); cancel() })
 	k.Begin()
 	return k
@@ -365,7 +365,7 @@ func TestCommitsOnly(t *testing.T) {
 	if err := f.Committer.Commit(t.Context(), says("x")); err != nil {
 		t.Fatal(err)
 	}
-	k := f.Saver.Keep(t.Context(), save.Options{CommitsOnly: true})
+	k := f.Saver.StartAuto(t.Context(), save.Options{CommitsOnly: true})
 	k.Begin()
 	f.write(t, "dropping", "x")
 	f.branchIs(t, gittest.Git(t, f.Repos.Workspace, "rev-parse", "HEAD"))

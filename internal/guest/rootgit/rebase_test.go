@@ -449,7 +449,7 @@ func TestRebaseThatIsNotBegun(t *testing.T) {
 		f := newBox(t, srv, workorder.ModeContinue)
 		f.start(t)
 		f.write(t, "half", "done")
-		k := f.Saver.Keep(t.Context(), save.Options{Checkpoint: time.Hour})
+		k := f.Saver.StartAuto(t.Context(), save.Options{Checkpoint: time.Hour})
 		k.Begin()
 		eventually(t, "a checkpoint", func() bool { return f.remote(t, workorder.CheckpointRef("T-A1B2C3D4")) != "" })
 		k.Stop(t.Context())
@@ -478,7 +478,7 @@ func TestUnfinishedBesideTheKeeper(t *testing.T) {
 	if err := errors.Join(f.Lander.HoldBranch(besideRef), f.Rebaser.Run(t.Context(), plan)); err != nil {
 		t.Fatal(err)
 	}
-	k := f.Saver.Keep(t.Context(), save.Options{Push: 50 * time.Millisecond, CommitsOnly: true})
+	k := f.Saver.StartAuto(t.Context(), save.Options{Push: 50 * time.Millisecond, CommitsOnly: true})
 	k.Begin()
 	k.Flush()
 	eventually(t, "the moved commits beside the branch", func() bool {

@@ -133,7 +133,7 @@ func (r *Repository) Clone(ctx context.Context) (CloneResult, error) {
 		return CloneResult{}, err
 	}
 	if r.env.Order.Mode == workorder.ModeStandalone {
-		return r.stand(ctx)
+		return r.standalone(ctx)
 	}
 	base, sha, err := r.Claimer.Fetch(ctx)
 	if err != nil {
@@ -347,8 +347,8 @@ func (r *Repository) Commit(ctx context.Context) error {
 const conflictTime = 2 * time.Second
 
 // Land ends the saves and lands the work.
-func (r *Repository) Land(ctx context.Context, baseSHA string, end land.End) land.Result {
-	r.Settle(ctx)
+func (r *Repository) Land(ctx context.Context, baseSHA string, end land.RecordAttempt) land.Result {
+	r.StopSaving(ctx)
 	look, looked := context.WithTimeout(context.WithoutCancel(ctx), conflictTime)
 	unresolved := r.Committer.Unresolved(look)
 	looked()
@@ -361,7 +361,7 @@ func (r *Repository) Land(ctx context.Context, baseSHA string, end land.End) lan
 
 // Release ends the saves and returns the lease.
 func (r *Repository) Release(ctx context.Context, end workorder.Attempt) error {
-	r.Settle(ctx)
+	r.StopSaving(ctx)
 	return r.Lander.Release(ctx, end)
 }
 

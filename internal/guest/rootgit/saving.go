@@ -18,7 +18,7 @@ type saving struct {
 
 // restart starts an AutoSaver, which outlives the step that starts it.
 func (s *saving) restart(ctx context.Context, o save.Options) {
-	auto := s.saver.Keep(context.WithoutCancel(ctx), o)
+	auto := s.saver.StartAuto(context.WithoutCancel(ctx), o)
 	s.mu.Lock()
 	s.auto = auto
 	s.mu.Unlock()
@@ -37,15 +37,15 @@ func (s *saving) Save() {
 	}
 }
 
-// Flush saves at once.
-func (s *saving) Flush() {
+// SaveNow saves at once.
+func (s *saving) SaveNow() {
 	if auto := s.current(); auto != nil {
 		auto.Flush()
 	}
 }
 
-// Settle ends the saves.
-func (s *saving) Settle(ctx context.Context) {
+// StopSaving ends the saves.
+func (s *saving) StopSaving(ctx context.Context) {
 	if auto := s.current(); auto != nil {
 		auto.Stop(ctx)
 	}
@@ -55,7 +55,7 @@ func (s *saving) Settle(ctx context.Context) {
 func (s *saving) Push(ctx context.Context, commitsOnly bool) {
 	s.restart(ctx, save.Options{CommitsOnly: commitsOnly})
 	s.Save()
-	s.Flush()
+	s.SaveNow()
 }
 
 // Changed returns when the work tree was last seen to change.

@@ -9,9 +9,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// stand checks the base out for a standalone box, which holds no lease and pushes nothing. In a box that is
+// standalone checks the base out for a standalone box, which holds no lease and pushes nothing. In a box that is
 // started again the work tree exists already.
-func (r *Repository) stand(ctx context.Context) (CloneResult, error) {
+func (r *Repository) standalone(ctx context.Context) (CloneResult, error) {
 	by, local := "", r.env.Order.CloneURL == workorder.RepoIn
 	if local {
 		// All users in the box may fetch from it, as from a remote.

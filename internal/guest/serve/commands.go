@@ -50,7 +50,7 @@ type command struct {
 	id      string
 	what    wire.Command
 	started time.Time
-	run     *reap.Command
+	run     *reap.Process
 	out     *spool
 	tty     *os.File // the guest's side of its terminal; nil if none
 
@@ -77,7 +77,7 @@ func (cs *commands) start(ctx context.Context, what wire.Command) (*command, err
 	if err := cs.reserve(); err != nil {
 		return nil, err
 	}
-	feeds, err := cs.launch(ctx, c)
+	copiers, err := cs.launch(ctx, c)
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	cs.starting--
@@ -88,7 +88,7 @@ func (cs *commands) start(ctx context.Context, what wire.Command) (*command, err
 	if cs.over {
 		c.end()
 	}
-	go cs.follow(c, feeds)
+	go cs.follow(c, copiers)
 	return c, nil
 }
 
@@ -108,7 +108,7 @@ func (cs *commands) reserve() error {
 }
 
 // launch starts the command with its input and output.
-func (cs *commands) launch(ctx context.Context, c *command) ([]*proc.Feed, error) {
+func (cs *commands) launch(ctx context.Context, c *command) ([]*proc.PipeCopier, error) {
 	dir := c.what.Dir
 	if !filepath.IsAbs(dir) {
 		dir = filepath.Join(cs.config.Dir, dir)
@@ -125,22 +125,22 @@ func (cs *commands) launch(ctx context.Context, c *command) ([]*proc.Feed, error
 		return nil, reply.Failed("prepare the command's input and output", err)
 	}
 	c.run, err = reap.Start(ctx, cs.config.Self, cs.config.Reap, spec, std.in, std.out, std.err)
-	if errors.Is(err, syscall.EAGAIN) && cs.config.Crowd.Full() {
-		cs.config.Crowd.Disperse()
+	if errors.Is(err, syscall.EAGAIN) && cs.config.OrphanGuard.Exhausted() {
+		cs.config.OrphanGuard.KillOrphans()
 		c.run, err = reap.Start(ctx, cs.config.Self, cs.config.Reap, spec, std.in, std.out, std.err)
 	}
 	std.closeTheirs()
 	if err != nil {
 		std.closeOurs()
-		if errors.Is(err, syscall.EAGAIN) || cs.config.Crowd.Crowded() { // a supervisor that can start no thread crashes
+		if errors.Is(err, syscall.EAGAIN) || cs.config.OrphanGuard.Crowded() { // a supervisor that can start no thread crashes
 			return nil, &wire.Error{Code: wire.CodeExhausted, Text: reap.ProcessLimit}
 		}
 		return nil, reply.Failed("start the command", err)
 	}
 	c.stdin, c.tty = std.ourIn, std.tty
-	feeds := []*proc.Feed{proc.NewFeed(std.ourOut, c.out.writer(wire.FrameStdout))}
+	copiers := []*proc.PipeCopier{proc.NewPipeCopier(std.ourOut, c.out.writer(wire.FrameStdout))}
 	if std.ourErr != nil {
-		feeds = append(feeds, proc.NewFeed(std.ourErr, c.out.writer(wire.FrameStderr)))
+		copiers = append(copiers, proc.NewPipeCopier(std.ourErr, c.out.writer(wire.FrameStderr)))
 	}
 	if c.what.TimeoutMS > 0 {
 		timer := time.AfterFunc(time.Duration(c.what.TimeoutMS)*time.Millisecond, func() {
@@ -151,11 +151,11 @@ func (cs *commands) launch(ctx context.Context, c *command) ([]*proc.Feed, error
 		})
 		go func() { <-c.done; timer.Stop() }()
 	}
-	return feeds, nil
+	return copiers, nil
 }
 
 // follow waits for the end of the command.
-func (cs *commands) follow(c *command, feeds []*proc.Feed) {
+func (cs *commands) follow(c *command, copiers []*proc.PipeCopier) {
 	exit, err := c.run.Wait()
 	c.mu.Lock()
 	timedOut, took := c.timeout, time.Since(c.started) // measured here, because a client may be slow to take the output
@@ -163,13 +163,13 @@ func (cs *commands) follow(c *command, feeds []*proc.Feed) {
 	if err != nil {
 		// Its supervisor was killed by a process with the right to, or could not start a thread.
 		exit = reap.Exit{Code: 128 + int(syscall.SIGKILL), Signal: int(syscall.SIGKILL), Error: err.Error()}
-		if cs.config.Crowd.Crowded() {
+		if cs.config.OrphanGuard.Crowded() {
 			exit.Error = reap.ProcessLimit
 		}
 	}
 	until := time.Now().Add(settleTime)
-	for _, f := range feeds {
-		f.Settle(time.Until(until)) // background processes may continue to write
+	for _, f := range copiers {
+		f.Drain(time.Until(until)) // background processes may continue to write
 	}
 	c.closeInput()
 	c.mu.Lock()

@@ -38,36 +38,36 @@ type Config struct {
 	// FilesAs starts files.Main as that user at once; if nil, it starts as this program and becomes User. See
 	// files.Config.
 	FilesAs *proc.Credential
-	// Idle ends the sandbox when no command has run and no request has arrived for that long; 0 disables it.
-	Idle time.Duration
-	// Life ends the sandbox after that time; 0 disables it.
-	Life time.Duration
-	// Silence ends the sandbox when its owner has given no sign of life for that long; 0 disables it.
-	Silence time.Duration
+	// IdleTimeout ends the sandbox when no command has run and no request has arrived for that long; 0 disables it.
+	IdleTimeout time.Duration
+	// TTL ends the sandbox after that time; 0 disables it.
+	TTL time.Duration
+	// OwnerTimeout ends the sandbox when its owner has given no sign of life for that long; 0 disables it.
+	OwnerTimeout time.Duration
 	// DataBytes bounds the private memory of one process of a command; 0 means no limit.
 	DataBytes uint64
 	// Network controls the sandbox's network; nil if the guest does not.
-	Network Network
-	// Lease creates a lease; nil if the guest creates none. ctx bounds the creation.
-	Lease func(ctx context.Context) (Lease, error)
-	// Crowd detects and kills abandoned processes that fill the sandbox.
-	Crowd reap.Crowd
+	Network PolicyControl
+	// StartNested starts a nested sandbox; nil if the guest does not support it. ctx bounds the creation.
+	StartNested func(ctx context.Context) (Nested, error)
+	// OrphanGuard detects and kills abandoned processes that fill the sandbox.
+	OrphanGuard reap.OrphanGuard
 	// SharedNetwork means that other processes than the sandbox's listen on its loopback, which are not listed.
 	SharedNetwork bool
 	// OOMKills returns how many processes the kernel has killed in the sandbox for lack of memory.
 	OOMKills func() int
 }
 
-// Network controls a sandbox's network.
-type Network interface {
-	InForce() wire.NetworkPolicy
+// PolicyControl controls a sandbox's network.
+type PolicyControl interface {
+	Current() wire.NetworkPolicy
 	// Set replaces the policy; on error the previous one stays in force. An error that is a *wire.Error is sent
 	// as the answer.
 	Set(ctx context.Context, n wire.NetworkPolicy) error
 }
 
-// Lease is one clean use of the sandbox, with a nested guest.
-type Lease interface {
+// Nested is one clean use of the sandbox, with a nested guest.
+type Nested interface {
 	// Conn returns the connection to its guest.
 	Conn() net.Conn
 	// End kills everything in it, and returns when it has ended without remains, or else an error.
@@ -76,19 +76,19 @@ type Lease interface {
 
 // Server serves a sandbox.
 type Server struct {
-	config   Config
-	commands *commands
-	began    time.Time
-	life     *life
-	files    *files.Files
-	sessions *session.Sessions
-	mux      *http.ServeMux
+	config    Config
+	commands  *commands
+	began     time.Time
+	lifecycle *lifecycle
+	files     *files.Files
+	sessions  *session.Server
+	mux       *http.ServeMux
 }
 
 // New returns a server.
 func New(c Config) *Server {
 	s := &Server{
-		config: c, commands: newCommands(c), began: time.Now(), life: newLife(), files: files.New(filesConfig(c)),
+		config: c, commands: newCommands(c), began: time.Now(), lifecycle: newLifecycle(), files: files.New(filesConfig(c)),
 		sessions: session.New(sessionConfig(c)), mux: http.NewServeMux(),
 	}
 	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
@@ -105,13 +105,13 @@ func New(c Config) *Server {
 		"GET " + wire.PathStats:       s.stats,
 		"GET " + wire.PathNetwork:     s.network,
 		"PUT " + wire.PathNetwork:     s.setNetwork,
-		"POST " + wire.PathNested:     s.lease,
+		"POST " + wire.PathNested:     s.nested,
 		"POST " + wire.PathAlive:      s.alive,
 		"POST " + wire.PathStop:       s.stop,
 	} {
 		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			s.life.busy(1)
-			defer s.life.busy(-1)
+			s.lifecycle.busy(1)
+			defer s.lifecycle.busy(-1)
 			if err := h(w, r); err != nil {
 				reply.Error(w, err)
 			}
@@ -126,8 +126,8 @@ func New(c Config) *Server {
 func (s *Server) handle(patterns []string, h http.Handler) {
 	for _, pattern := range patterns {
 		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			s.life.busy(1)
-			defer s.life.busy(-1)
+			s.lifecycle.busy(1)
+			defer s.lifecycle.busy(-1)
 			h.ServeHTTP(w, r)
 		})
 	}
@@ -151,7 +151,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	over := make(chan error, 1)
-	go func() { over <- s.life.wait(ctx, s.config, s.commands.running) }()
+	go func() { over <- s.lifecycle.wait(ctx, s.config, s.commands.running) }()
 	protocols := &http.Protocols{}
 	protocols.SetUnencryptedHTTP2(true)
 	h := &http.Server{
@@ -198,7 +198,7 @@ func (s *Server) network(w http.ResponseWriter, _ *http.Request) error {
 	if s.config.Network == nil {
 		return errNoNetwork
 	}
-	return reply.Document(w, s.config.Network.InForce())
+	return reply.Document(w, s.config.Network.Current())
 }
 
 func (s *Server) setNetwork(_ http.ResponseWriter, r *http.Request) error {
@@ -214,13 +214,13 @@ func (s *Server) setNetwork(_ http.ResponseWriter, r *http.Request) error {
 
 var errNoNetwork = &wire.Error{Code: wire.CodeUnsupported, Text: "the guest does not control this sandbox's network"}
 
-func (s *Server) lease(w http.ResponseWriter, r *http.Request) error {
-	if s.config.Lease == nil {
-		return &wire.Error{Code: wire.CodeUnsupported, Text: "this sandbox does not support leases"}
+func (s *Server) nested(w http.ResponseWriter, r *http.Request) error {
+	if s.config.StartNested == nil {
+		return &wire.Error{Code: wire.CodeUnsupported, Text: "this sandbox does not support nested sandboxes"}
 	}
-	l, err := s.config.Lease(r.Context())
+	l, err := s.config.StartNested(r.Context())
 	if err != nil {
-		return reply.Failed("create a lease", err)
+		return reply.Failed("create a nested sandbox", err)
 	}
 	join(w, r, l.Conn())
 	if err := l.End(); err != nil {
@@ -230,12 +230,12 @@ func (s *Server) lease(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) alive(http.ResponseWriter, *http.Request) error {
-	s.life.sign()
+	s.lifecycle.sign()
 	return nil
 }
 
 func (s *Server) stop(http.ResponseWriter, *http.Request) error {
-	s.life.end(ErrStopped)
+	s.lifecycle.end(ErrStopped)
 	return nil
 }
 
@@ -260,14 +260,14 @@ func number(r *http.Request, name string) (int64, error) {
 
 // Reasons for the end of a sandbox.
 var (
-	ErrStopped = errors.New("it was stopped")
-	ErrIdle    = errors.New("it was not used")
-	ErrLife    = errors.New("its time to live has expired")
-	ErrSilence = errors.New("its owner gave no sign of life")
+	ErrStopped      = errors.New("it was stopped")
+	ErrIdleTimeout  = errors.New("it was not used")
+	ErrTTLExpired   = errors.New("its time to live has expired")
+	ErrOwnerTimeout = errors.New("its owner gave no sign of life")
 )
 
-// life tracks when the sandbox was used and when its owner last gave a sign of life.
-type life struct {
+// lifecycle tracks when the sandbox was used and when its owner last gave a sign of life.
+type lifecycle struct {
 	mu    sync.Mutex
 	users int       // running requests
 	used  time.Time // last use
@@ -275,38 +275,38 @@ type life struct {
 	ended chan error
 }
 
-func newLife() *life {
+func newLifecycle() *lifecycle {
 	now := time.Now()
-	return &life{used: now, owner: now, ended: make(chan error, 1)}
+	return &lifecycle{used: now, owner: now, ended: make(chan error, 1)}
 }
 
-func (l *life) busy(n int) {
+func (l *lifecycle) busy(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.users += n
 	l.used = time.Now()
 }
 
-func (l *life) sign() {
+func (l *lifecycle) sign() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.owner = time.Now()
 }
 
-func (l *life) end(why error) {
+func (l *lifecycle) end(why error) {
 	select {
 	case l.ended <- why:
 	default:
 	}
 }
 
-// lifePoll is how often the limits are checked.
-const lifePoll = time.Second
+// lifecyclePoll is how often the limits are checked.
+const lifecyclePoll = time.Second
 
 // wait returns when the sandbox is to end, with the reason; nil when ctx ends.
-func (l *life) wait(ctx context.Context, c Config, running func() int) error {
+func (l *lifecycle) wait(ctx context.Context, c Config, running func() int) error {
 	began := time.Now()
-	tick := time.NewTicker(lifePoll)
+	tick := time.NewTicker(lifecyclePoll)
 	defer tick.Stop()
 	for {
 		select {
@@ -316,8 +316,8 @@ func (l *life) wait(ctx context.Context, c Config, running func() int) error {
 			return err
 		case <-tick.C:
 		}
-		if c.Crowd.Full() {
-			c.Crowd.Disperse()
+		if c.OrphanGuard.Exhausted() {
+			c.OrphanGuard.KillOrphans()
 		}
 		l.mu.Lock()
 		if l.users > 0 || running() > 0 {
@@ -326,12 +326,12 @@ func (l *life) wait(ctx context.Context, c Config, running func() int) error {
 		idle, silent := time.Since(l.used), time.Since(l.owner)
 		l.mu.Unlock()
 		switch {
-		case c.Life > 0 && time.Since(began) > c.Life:
-			return ErrLife
-		case c.Silence > 0 && silent > c.Silence:
-			return ErrSilence
-		case c.Idle > 0 && idle > c.Idle:
-			return ErrIdle
+		case c.TTL > 0 && time.Since(began) > c.TTL:
+			return ErrTTLExpired
+		case c.OwnerTimeout > 0 && silent > c.OwnerTimeout:
+			return ErrOwnerTimeout
+		case c.IdleTimeout > 0 && idle > c.IdleTimeout:
+			return ErrIdleTimeout
 		}
 	}
 }

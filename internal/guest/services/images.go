@@ -257,7 +257,7 @@ func Bring(ctx context.Context, cfg Config, names []string) (brought []string, e
 			begin := time.Now()
 			tell := func(status, said string) {
 				cfg.Emit(workorder.Event{
-					Type: workorder.EventService, Name: name, Status: status, Text: text.Begin(said, workorder.MaxEventText),
+					Type: workorder.EventService, Name: name, Status: status, Text: text.Prefix(said, workorder.MaxEventText),
 					DurationMS: time.Since(begin).Milliseconds(),
 				})
 			}

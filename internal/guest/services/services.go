@@ -205,7 +205,7 @@ func (s *Stack) ended(ctx context.Context, id string) bool {
 
 func (s *Stack) emit(u *unit, status, said string) {
 	s.cfg.Emit(workorder.Event{
-		Type: workorder.EventService, Name: u.spec.Name, Status: status, Text: text.Begin(said, workorder.MaxEventText),
+		Type: workorder.EventService, Name: u.spec.Name, Status: status, Text: text.Prefix(said, workorder.MaxEventText),
 		DurationMS: time.Since(u.started).Milliseconds(),
 	})
 }
@@ -221,8 +221,8 @@ func (s *Stack) Hosts() map[string]netip.Addr {
 	return hosts
 }
 
-// Down returns the names of the services that are not ready.
-func (s *Stack) Down() (names []string) {
+// Failed returns the names of the services that are not ready.
+func (s *Stack) Failed() (names []string) {
 	for _, u := range s.units {
 		u.mu.Lock()
 		if u.state != stateReady {

@@ -61,7 +61,7 @@ func UpSupabase(ctx context.Context, cfg SupabaseConfig) (*Supabase, error) {
 	}}
 	emit := func(status, said string) {
 		cfg.Emit(workorder.Event{
-			Type: workorder.EventService, Name: supabaseName, Status: status, Text: text.Begin(said, workorder.MaxEventText),
+			Type: workorder.EventService, Name: supabaseName, Status: status, Text: text.Prefix(said, workorder.MaxEventText),
 			DurationMS: time.Since(start).Milliseconds(),
 		})
 	}

@@ -18,8 +18,8 @@ import (
 // maxSessions bounds the interpreters of a sandbox, each of which has several processes.
 const maxSessions = 128
 
-// Sessions are the interpreters of a sandbox. Its methods are safe for concurrent use.
-type Sessions struct {
+// Server are the interpreters of a sandbox. Its methods are safe for concurrent use.
+type Server struct {
 	config Config
 	mux    *http.ServeMux
 	mu     sync.Mutex
@@ -33,8 +33,8 @@ type entry struct {
 	s     *session // valid once ready is closed; nil after an error
 }
 
-// gone reports whether its session no longer exists.
-func (e *entry) gone() bool {
+// ended reports whether its session no longer exists.
+func (e *entry) ended() bool {
 	select {
 	case <-e.ready:
 		return e.s == nil || e.s.ended()
@@ -43,9 +43,9 @@ func (e *entry) gone() bool {
 	}
 }
 
-// New returns Sessions without any interpreter.
-func New(c Config) *Sessions {
-	s := &Sessions{config: c, mux: http.NewServeMux(), all: map[string]*entry{}}
+// New returns a Server without any interpreter.
+func New(c Config) *Server {
+	s := &Server{config: c, mux: http.NewServeMux(), all: map[string]*entry{}}
 	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"POST " + wire.PathSessions:         s.open,
 		"GET " + wire.PathSessions:          s.list,
@@ -66,10 +66,10 @@ func New(c Config) *Sessions {
 func Patterns() []string { return []string{wire.PathSessions, wire.PathSessions + "/"} }
 
 // ServeHTTP answers a request that matches one of Patterns.
-func (s *Sessions) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
 // Close ends all interpreters, and prevents new ones.
-func (s *Sessions) Close() {
+func (s *Server) Close() {
 	s.mu.Lock()
 	s.over = true
 	all := make([]*entry, 0, len(s.all))
@@ -104,7 +104,7 @@ func (s *Sessions) Close() {
 	}
 }
 
-func (s *Sessions) open(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) open(w http.ResponseWriter, r *http.Request) error {
 	var spec wire.SessionSpec
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, wire.MaxDocument)).Decode(&spec); err != nil {
 		return &wire.Error{Code: wire.CodeBadRequest, Text: "the request's document: " + err.Error()}
@@ -142,7 +142,7 @@ func (s *Sessions) open(w http.ResponseWriter, r *http.Request) error {
 		case <-r.Context().Done():
 			return nil
 		}
-		if e.gone() {
+		if e.ended() {
 			s.forget(spec.ID, e)
 			continue
 		}
@@ -156,7 +156,7 @@ func (s *Sessions) open(w http.ResponseWriter, r *http.Request) error {
 }
 
 // take returns the entry of a session, or a new one, which the caller must start.
-func (s *Sessions) take(spec wire.SessionSpec) (e *entry, mine bool, err error) {
+func (s *Server) take(spec wire.SessionSpec) (e *entry, mine bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.all[spec.ID]; e != nil {
@@ -166,7 +166,7 @@ func (s *Sessions) take(spec wire.SessionSpec) (e *entry, mine bool, err error) 
 		return nil, false, &wire.Error{Code: wire.CodeFailed, Text: "the sandbox ends"}
 	}
 	for id, e := range s.all {
-		if e.gone() {
+		if e.ended() {
 			delete(s.all, id)
 		}
 	}
@@ -178,7 +178,7 @@ func (s *Sessions) take(spec wire.SessionSpec) (e *entry, mine bool, err error) 
 	return e, true, nil
 }
 
-func (s *Sessions) forget(id string, e *entry) {
+func (s *Server) forget(id string, e *entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all[id] == e {
@@ -187,7 +187,7 @@ func (s *Sessions) forget(id string, e *entry) {
 }
 
 // get returns the existing session of a request.
-func (s *Sessions) get(r *http.Request) (*session, error) {
+func (s *Server) get(r *http.Request) (*session, error) {
 	id := r.PathValue("id")
 	s.mu.Lock()
 	e := s.all[id]
@@ -195,7 +195,7 @@ func (s *Sessions) get(r *http.Request) (*session, error) {
 	if e != nil {
 		select {
 		case <-e.ready:
-			if !e.gone() {
+			if !e.ended() {
 				return e.s, nil
 			}
 			s.forget(id, e)
@@ -205,14 +205,14 @@ func (s *Sessions) get(r *http.Request) (*session, error) {
 	return nil, &wire.Error{Code: wire.CodeNotFound, Text: fmt.Sprintf("session %.80q does not exist in the sandbox, or has ended", id)}
 }
 
-func (s *Sessions) list(w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) list(w http.ResponseWriter, _ *http.Request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := []wire.Session{}
 	for id, e := range s.all {
 		select {
 		case <-e.ready:
-			if e.gone() {
+			if e.ended() {
 				delete(s.all, id)
 				continue
 			}
@@ -224,7 +224,7 @@ func (s *Sessions) list(w http.ResponseWriter, _ *http.Request) error {
 	return reply.Document(w, list)
 }
 
-func (s *Sessions) end(_ http.ResponseWriter, r *http.Request) error {
+func (s *Server) end(_ http.ResponseWriter, r *http.Request) error {
 	one, err := s.get(r)
 	if err != nil {
 		return err
@@ -239,7 +239,7 @@ func (s *Sessions) end(_ http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Sessions) interrupt(_ http.ResponseWriter, r *http.Request) error {
+func (s *Server) interrupt(_ http.ResponseWriter, r *http.Request) error {
 	one, err := s.get(r)
 	if err == nil {
 		one.interrupt()
@@ -247,7 +247,7 @@ func (s *Sessions) interrupt(_ http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-func (s *Sessions) run(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) run(w http.ResponseWriter, r *http.Request) error {
 	one, err := s.get(r)
 	if err != nil {
 		return err

@@ -44,15 +44,15 @@ const (
 )
 
 type session struct {
-	spec    wire.SessionSpec
-	run     *reap.Command
-	req     *os.File
-	out     [2]*stream // standard output and error
-	said    chan said  // messages of the driver; closed at its end
-	turn    chan struct{}
-	over    chan struct{} // closed when the interpreter has ended
-	exit    reap.Exit     // valid once over is closed
-	started time.Time
+	spec     wire.SessionSpec
+	run      *reap.Process
+	req      *os.File
+	out      [2]*stream         // standard output and error
+	messages chan driverMessage // messages of the driver; closed at its end
+	turn     chan struct{}
+	over     chan struct{} // closed when the interpreter has ended
+	exit     reap.Exit     // valid once over is closed
+	started  time.Time
 
 	mu     sync.Mutex
 	used   time.Time
@@ -63,8 +63,8 @@ type session struct {
 	broken bool // an interrupt was requested
 }
 
-// said is a message of a driver.
-type said struct {
+// driverMessage is a message of a driver.
+type driverMessage struct {
 	Ready    bool                       `json:"ready"`
 	Began    bool                       `json:"began"` // from here on an interrupt reaches the cell
 	ID       int                        `json:"id"`
@@ -101,7 +101,7 @@ func open(ctx context.Context, c Config, spec wire.SessionSpec) (*session, error
 		dir = filepath.Join(c.Dir, dir)
 	}
 	s := &session{
-		spec: spec, said: make(chan said), turn: make(chan struct{}, 1), over: make(chan struct{}), started: time.Now(), used: time.Now(),
+		spec: spec, messages: make(chan driverMessage), turn: make(chan struct{}, 1), over: make(chan struct{}), started: time.Now(), used: time.Now(),
 	}
 	lines, err := s.start(ctx, c, reap.Spec{
 		Argv: argv, Dir: dir, Env: slices.Concat(c.Env, []string{"PWD=" + dir}, spec.Env), User: c.User, DataBytes: c.DataBytes, Whole: true,
@@ -136,7 +136,7 @@ func open(ctx context.Context, c Config, spec wire.SessionSpec) (*session, error
 	defer timer.Stop()
 	why := ""
 	select {
-	case l, ok := <-s.said:
+	case l, ok := <-s.messages:
 		if ok && l.Ready {
 			for _, st := range s.out {
 				st.end()
@@ -223,7 +223,7 @@ func (s *session) start(ctx context.Context, c Config, spec reap.Spec) (lines *o
 // listen forwards the driver's messages until there are no more, or one that no driver sends.
 func (s *session) listen(f *os.File) {
 	defer f.Close()
-	defer close(s.said)
+	defer close(s.messages)
 	r := bufio.NewReaderSize(f, 64<<10)
 	for {
 		var line []byte
@@ -241,15 +241,15 @@ func (s *session) listen(f *os.File) {
 				return
 			}
 		}
-		var l said
+		var l driverMessage
 		if json.Unmarshal(line, &l) != nil {
 			continue // written by a cell
 		}
 		select {
-		case s.said <- l:
+		case s.messages <- l:
 		case <-s.over:
 			select { // messages before its end count
-			case s.said <- l:
+			case s.messages <- l:
 			case <-time.After(endTime):
 				return
 			}
@@ -350,7 +350,7 @@ func (s *session) wait(ctx context.Context, id int, what wire.Cell, out output) 
 	}
 	left := ctx.Done()
 	timedOut := false
-	said := s.said
+	said := s.messages
 	var ended <-chan struct{}
 	hurry := func() {
 		s.mu.Lock()
@@ -396,7 +396,7 @@ func (s *session) wait(ctx context.Context, id int, what wire.Cell, out output) 
 }
 
 // ending converts the driver's report of a cell's end.
-func (s *session) ending(l said, timedOut bool) wire.CellEnd {
+func (s *session) ending(l driverMessage, timedOut bool) wire.CellEnd {
 	const most = 255
 	end := wire.CellEnd{OK: l.OK && !timedOut, Value: l.Value, Error: l.Error, Message: l.Message, Code: l.Code & most, TimedOut: timedOut}
 	if l.Exit != nil {

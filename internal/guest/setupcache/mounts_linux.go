@@ -117,7 +117,7 @@ func thaw(at string) error {
 
 // show mounts the tree at from over to, here and in the user's mount namespace.
 func (m *mounts) show(from, to string) error {
-	return m.everywhere(func(in *proc.Place) error {
+	return m.everywhere(func(in *proc.Namespace) error {
 		fd, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 		if err != nil {
 			return fmt.Errorf("open the mount at %s: %w", from, err)
@@ -134,7 +134,7 @@ func (m *mounts) show(from, to string) error {
 
 // hide unmounts the uppermost mount, here and in the user's mount namespace.
 func (m *mounts) hide(path string) error {
-	return m.everywhere(func(in *proc.Place) error {
+	return m.everywhere(func(in *proc.Namespace) error {
 		return in.Do(func() error { return drop(path) })
 	})
 }
@@ -148,11 +148,11 @@ func drop(path string) error {
 	return err
 }
 
-func (m *mounts) everywhere(do func(*proc.Place) error) error {
-	if err := do(nil); err != nil || m.user == nil || m.user.Place == nil {
+func (m *mounts) everywhere(do func(*proc.Namespace) error) error {
+	if err := do(nil); err != nil || m.user == nil || m.user.Namespace == nil {
 		return err
 	}
-	return do(m.user.Place)
+	return do(m.user.Namespace)
 }
 
 // mount mounts the layers of a directory over it, with a new upper directory.

@@ -1,5 +1,5 @@
-// Package shell lets the user of the machine into a box next to the agent: as the agent's user, with exactly
-// the agent's restrictions.
+// Package shell runs shells of the machine's user in a box next to the agent: as the agent's user, with exactly the
+// agent's restrictions.
 //
 // A process that the outer engine starts in the box knows nothing of the run: neither the agent's environment, which
 // the project, the services and the gateway build in boot's memory, nor its mount namespace, which only boot holds. So
@@ -24,7 +24,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// Dir is the door's directory. Root creates it before anything of the agent runs, so that the agent cannot
+// Dir is the directory of the entry file. Root creates it before anything of the agent runs, so that the agent cannot
 // create it first.
 const Dir = "/dev/shm/sandbox-agent-shell"
 
@@ -40,53 +40,53 @@ var ErrClosed = errors.New("no agent is working in the sandbox now: a shell is a
 
 // Agent is the part of the agent's state that a shell shares.
 type Agent struct {
-	Env   []string `json:"env"`
-	Dir   string   `json:"dir"`
-	Place string   `json:"place,omitempty"` // see proc.Place.Name; "" means the box's own
+	Env       []string `json:"env"`
+	Dir       string   `json:"dir"`
+	Namespace string   `json:"place,omitempty"` // see proc.Namespace.Name; "" means the box's own
 }
 
-// Door controls whether shells can enter.
-type Door struct{ dir string }
+// EntryFile lets user shells join the agent's namespace while it is published.
+type EntryFile struct{ dir string }
 
-// Make creates a closed door.
-func Make(dir string) (*Door, error) {
+// New creates an entry file that is not published.
+func New(dir string) (*EntryFile, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("create the door for shells: %w", err)
+		return nil, fmt.Errorf("create the directory of the shells' entry file: %w", err)
 	}
-	return &Door{dir}, nil
+	return &EntryFile{dir}, nil
 }
 
-// Open lets shells in.
-func (d *Door) Open(a Agent) error {
-	if d == nil {
+// Publish lets shells enter.
+func (e *EntryFile) Publish(a Agent) error {
+	if e == nil {
 		return nil
 	}
 	b, err := json.Marshal(a)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(d.dir, file), b, 0o600)
+		err = os.WriteFile(filepath.Join(e.dir, file), b, 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("open the door for shells: %w", err)
+		return fmt.Errorf("publish the entry file for shells: %w", err)
 	}
 	return nil
 }
 
-// Close prevents new shells. A shell that is just starting has become the agent's user when Close returns, so
+// Withdraw prevents new shells. A shell that is just starting has become the agent's user when Withdraw returns, so
 // that killing the agent's processes afterwards includes it.
-func (d *Door) Close() error {
-	if d == nil {
+func (e *EntryFile) Withdraw() error {
+	if e == nil {
 		return nil
 	}
-	f, err := os.Open(filepath.Join(d.dir, file))
+	f, err := os.Open(filepath.Join(e.dir, file))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("close the door for shells: %w", err)
+		return fmt.Errorf("withdraw the entry file for shells: %w", err)
 	}
 	defer func() { _ = f.Close() }()
 	if err := os.Remove(f.Name()); err != nil {
-		return fmt.Errorf("close the door for shells: %w", err)
+		return fmt.Errorf("withdraw the entry file for shells: %w", err)
 	}
 	for end := time.Now().Add(closeTime); ; time.Sleep(closePoll) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -94,14 +94,14 @@ func (d *Door) Close() error {
 			return nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || time.Now().After(end) {
-			return fmt.Errorf("close the door for shells: one is starting: %w", err)
+			return fmt.Errorf("withdraw the entry file for shells: one is starting: %w", err)
 		}
 	}
 }
 
-// Knock reads the state for a shell. The door does not close before in is closed, or this process has been
+// ReadEntry reads the state for a shell. Withdraw waits until in is closed, or this process has been
 // replaced by another program.
-func Knock(dir string) (a Agent, in *os.File, err error) {
+func ReadEntry(dir string) (a Agent, in *os.File, err error) {
 	st, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return a, nil, ErrClosed
@@ -138,14 +138,14 @@ const oomScore = 500
 // Enter replaces this process, which is root's, by a shell or the command argv, as the agent's user and with
 // the agent's restrictions. It returns only an error. user includes the agent's control group.
 func Enter(dir string, user *proc.Credential, argv []string) error {
-	agent, in, err := Knock(dir)
+	agent, in, err := ReadEntry(dir)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = in.Close() }()
 	own := *user
-	if agent.Place != "" {
-		if own.Place, err = proc.OpenPlace(agent.Place); err != nil {
+	if agent.Namespace != "" {
+		if own.Namespace, err = proc.OpenNamespace(agent.Namespace); err != nil {
 			return err
 		}
 	}

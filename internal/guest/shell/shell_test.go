@@ -16,7 +16,7 @@ func TestDoor(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "door")
 	knock := func(want error) Agent {
 		t.Helper()
-		a, in, err := Knock(dir)
+		a, in, err := ReadEntry(dir)
 		if !errors.Is(err, want) {
 			t.Fatalf("%v, want %v", err, want)
 		}
@@ -26,36 +26,36 @@ func TestDoor(t *testing.T) {
 		return a
 	}
 	knock(ErrClosed)
-	d, err := Make(dir)
+	d, err := New(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Make(dir); err == nil {
+	if _, err := New(dir); err == nil {
 		t.Error("a door that is there is made again")
 	}
 	knock(ErrClosed)
 	for range 2 { // each round of the agent
-		if err := d.Open(Agent{Env: []string{"A=1"}, Dir: "/workspace", Place: "/proc/7/fd/3"}); err != nil {
+		if err := d.Publish(Agent{Env: []string{"A=1"}, Dir: "/workspace", Namespace: "/proc/7/fd/3"}); err != nil {
 			t.Fatal(err)
 		}
-		if a := knock(nil); a.Dir != "/workspace" || a.Place != "/proc/7/fd/3" || !slices.Equal(a.Env, []string{"A=1"}) {
+		if a := knock(nil); a.Dir != "/workspace" || a.Namespace != "/proc/7/fd/3" || !slices.Equal(a.Env, []string{"A=1"}) {
 			t.Errorf("%+v", a)
 		}
 		if st, err := os.Stat(filepath.Join(dir, file)); err != nil || st.Mode().Perm() != 0o600 {
 			t.Errorf("%v, %v", st.Mode(), err)
 		}
-		if err := d.Close(); err != nil {
+		if err := d.Withdraw(); err != nil {
 			t.Error(err)
 		}
 		knock(ErrClosed)
 	}
-	if err := d.Open(Agent{}); err != nil {
+	if err := d.Publish(Agent{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Knock(dir); err == nil {
+	if _, _, err := ReadEntry(dir); err == nil {
 		t.Error("a door that others may look into is believed")
 	}
 }
@@ -64,22 +64,22 @@ func TestDoor(t *testing.T) {
 func TestDoorClosesBehindAShell(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "door")
-	d, err := Make(dir)
+	d, err := New(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Open(Agent{}); err != nil {
+	if err := d.Publish(Agent{}); err != nil {
 		t.Fatal(err)
 	}
-	_, in, err := Knock(dir)
+	_, in, err := ReadEntry(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Close(); !errors.Is(err, unix.EWOULDBLOCK) {
+	if err := d.Withdraw(); !errors.Is(err, unix.EWOULDBLOCK) {
 		t.Errorf("closed while a shell is on its way in: %v", err)
 	}
 	in.Close()
-	if _, _, err := Knock(dir); !errors.Is(err, ErrClosed) {
+	if _, _, err := ReadEntry(dir); !errors.Is(err, ErrClosed) {
 		t.Errorf("after it: %v", err)
 	}
 }

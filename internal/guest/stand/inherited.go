@@ -23,7 +23,7 @@ func ServeInherited(ctx context.Context) error {
 	if err := reap.Adopt(); err != nil {
 		return err
 	}
-	proc.KeepFiles()
+	proc.SetCloseOnExec()
 	for _, fd := range []int{wire.ListenerFD, wire.ConfigFD, wire.KillsFD} {
 		unix.CloseOnExec(fd) // on old kernels, too
 	}
@@ -45,7 +45,7 @@ func ServeInherited(ctx context.Context) error {
 	outside := countBytes(wire.KillsFD)
 	config.OOMKills = func() int { return group() + outside() }
 	config.SharedNetwork = true // of the machine's
-	l, err := users(os.NewFile(wire.ListenerFD, "users"))
+	l, err := inheritedListener(os.NewFile(wire.ListenerFD, "users"))
 	if err != nil {
 		return fmt.Errorf("listen for clients: %w", err)
 	}
@@ -56,29 +56,29 @@ func ServeInherited(ctx context.Context) error {
 	return serve.New(config).Serve(ctx, l)
 }
 
-// users listens on a listening socket, or serves the one client that the socket is connected to.
-func users(f *os.File) (net.Listener, error) {
+// inheritedListener listens on a listening socket, or serves the one client that the socket is connected to.
+func inheritedListener(f *os.File) (net.Listener, error) {
 	defer f.Close()
 	if n, err := unix.GetsockoptInt(int(f.Fd()), unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err == nil && n == 0 {
 		conn, err := net.FileConn(f)
 		if err != nil {
 			return nil, err
 		}
-		l := &oneUser{conn: make(chan net.Conn, 1), addr: conn.LocalAddr()}
+		l := &singleListener{conn: make(chan net.Conn, 1), addr: conn.LocalAddr()}
 		l.conn <- conn
 		return l, nil
 	}
 	return net.FileListener(f)
 }
 
-// oneUser is a listener with one connection.
-type oneUser struct {
+// singleListener is a listener with one connection.
+type singleListener struct {
 	conn chan net.Conn
 	addr net.Addr
 	once sync.Once
 }
 
-func (l *oneUser) Accept() (net.Conn, error) {
+func (l *singleListener) Accept() (net.Conn, error) {
 	c, ok := <-l.conn
 	if !ok {
 		return nil, net.ErrClosed
@@ -86,12 +86,12 @@ func (l *oneUser) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-func (l *oneUser) Close() error {
+func (l *singleListener) Close() error {
 	l.once.Do(func() { close(l.conn) })
 	return nil
 }
 
-func (l *oneUser) Addr() net.Addr { return l.addr }
+func (l *singleListener) Addr() net.Addr { return l.addr }
 
 // countBytes returns a function that counts the bytes that have arrived from a pipe so far.
 func countBytes(fd int) func() int {

@@ -49,8 +49,8 @@ func Serve(ctx context.Context, p Paths) error {
 		return err
 	}
 	if c.Nested != nil {
-		maker := lease.Maker{Self: Self, Role: []string{"lease"}, NestedConfig: *c.Nested, Env: c.Env}
-		config.Lease = func(ctx context.Context) (serve.Lease, error) { return maker.Make(ctx) }
+		maker := lease.Starter{Self: Self, Role: []string{"lease"}, NestedConfig: *c.Nested, Env: c.Env}
+		config.StartNested = func(ctx context.Context) (serve.Nested, error) { return maker.Start(ctx) }
 	}
 	if err := reap.Adopt(); err != nil {
 		return err
@@ -116,9 +116,9 @@ func configure(c wire.Config) (serve.Config, error) {
 	}
 	return serve.Config{
 		Self: Self, Reap: []string{"reap"}, Files: []string{"files"}, User: who, Dir: dir, Home: home, Env: append(env, c.Env...),
-		OOMKills: kills, DataBytes: c.DataBytes, Crowd: reap.Crowd{Dirs: []string{"/sys/fs/cgroup", "/sys/fs/cgroup/pids"}},
-		Idle: time.Duration(c.IdleTimeoutMS) * time.Millisecond, Life: time.Duration(c.TTLMS) * time.Millisecond,
-		Silence: time.Duration(c.OwnerTimeoutMS) * time.Millisecond,
+		OOMKills: kills, DataBytes: c.DataBytes, OrphanGuard: reap.OrphanGuard{Dirs: []string{"/sys/fs/cgroup", "/sys/fs/cgroup/pids"}},
+		IdleTimeout: time.Duration(c.IdleTimeoutMS) * time.Millisecond, TTL: time.Duration(c.TTLMS) * time.Millisecond,
+		OwnerTimeout: time.Duration(c.OwnerTimeoutMS) * time.Millisecond,
 	}, nil
 }
 
@@ -236,9 +236,9 @@ func pass(to io.Writer, from io.Reader) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, passSize))
 }
 
-// Over reports whether an error of Serve is the regular end of the sandbox rather than a failure.
-func Over(err error) bool {
-	for _, why := range []error{serve.ErrStopped, serve.ErrIdle, serve.ErrLife, serve.ErrSilence} {
+// ExpectedEnd reports whether an error of Serve is the regular end of the sandbox rather than a failure.
+func ExpectedEnd(err error) bool {
+	for _, why := range []error{serve.ErrStopped, serve.ErrIdleTimeout, serve.ErrTTLExpired, serve.ErrOwnerTimeout} {
 		if errors.Is(err, why) {
 			return true
 		}

@@ -38,7 +38,7 @@ func (a *Answerer) Post(
 }
 
 // revise turns the agent's next run into one that addresses feedback.
-func (t *Task) revise(review *workorder.Review, h runner.History) {
+func (t *Task) revise(review *workorder.Review, h runner.PastWork) {
 	file := ""
 	if answers, err := runner.NewAnswers(t.cfg.User); err != nil {
 		t.cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: err.Error()})
@@ -46,7 +46,7 @@ func (t *Task) revise(review *workorder.Review, h runner.History) {
 		t.answers, t.cfg.Answers, file = answers, answers, answers.File
 		t.only[workorder.SecretForAgent] = append(t.only[workorder.SecretForAgent], runner.AnswersVar+"="+file)
 	}
-	if left := runner.NoRoom(review); len(left) > 0 {
+	if left := runner.OmittedItems(review); len(left) > 0 {
 		t.cfg.Emit(workorder.Event{
 			Type: workorder.EventWarning,
 			Text: fmt.Sprintf("%d items of the feedback do not fit into this attempt: run `sandbox-agent revise` again after it", len(left)),
@@ -56,8 +56,8 @@ func (t *Task) revise(review *workorder.Review, h runner.History) {
 	t.cfg.Prompt = runner.Revising(t.cfg.Order.Task, h, review, file)
 }
 
-// Settle removes answered feedback from the task's state. Answers that the forge did not get stay there, for the next revision.
-func (a *Answerer) Settle(r *workorder.Result) {
+// RemoveAnswered removes answered feedback from the task's state. Answers that the forge did not get stay there, for the next revision.
+func (a *Answerer) RemoveAnswered(r *workorder.Result) {
 	a.Repo.Lander.Answered, a.Repo.Feedback.Later = pullrequest.Done(r) && !pullrequest.Unanswered(r), nil
 	for i := range r.Review {
 		if r.Review[i].Answer == workorder.AnswerDeferred {

@@ -116,7 +116,7 @@ func (a *attempt) end(t *testing.T, status workorder.Status) (r workorder.Result
 		if r.Review, why, err = a.answers.Post(t.Context(), review, &r); err != nil {
 			t.Fatal(err)
 		}
-		a.answers.Settle(&r)
+		a.answers.RemoveAnswered(&r)
 	}
 	if err := a.Release(t.Context(), workorder.Attempt{Status: status}); err != nil {
 		t.Fatal(err)

@@ -56,7 +56,7 @@ func TestVerdictNamesLostServices(t *testing.T) {
 		},
 	}
 	tk.cfg.Order = o
-	tk.Lose("service db failed during the run: its container exited with code 1")
+	tk.AddFailedService("service db failed during the run: its container exited with code 1")
 	if reason := tk.Verdict(
 		nil,
 		0,

@@ -33,17 +33,17 @@ func (r *Rebaser) Begin(ctx context.Context) (boot.Rebasing, error) {
 		return boot.Rebasing{}, err
 	}
 	r.plan = plan
-	x := boot.Rebasing{Nothing: plan.Nothing()}
+	x := boot.Rebasing{SkipReason: plan.Nothing()}
 	id, attempt := r.order().TaskID, r.Repo.Claimed.Attempt
 	x.Rebased = workorder.Rebased{
 		Onto: plan.Onto, OldBase: plan.Upstream, NewBase: plan.NewBase, OldHead: plan.OldHead,
 		Backup: workorder.KeptRef(id, fmt.Sprintf("before-rebase-%d", attempt)), Conflicts: []string{}, Moved: []workorder.RangePair{},
 	}
-	x.Beside = workorder.KeptRef(id, fmt.Sprintf("rebased-%d", attempt))
-	if x.Nothing != "" {
+	x.SideRef = workorder.KeptRef(id, fmt.Sprintf("rebased-%d", attempt))
+	if x.SkipReason != "" {
 		return x, nil
 	}
-	if err := r.Repo.Lander.HoldBranch(x.Beside); err != nil {
+	if err := r.Repo.Lander.HoldBranch(x.SideRef); err != nil {
 		return x, err
 	}
 	if err := r.Repo.Rebaser.Run(ctx, plan); err != nil {
@@ -52,7 +52,7 @@ func (r *Rebaser) Begin(ctx context.Context) (boot.Rebasing, error) {
 	if c := plan.Conflict; c != nil {
 		x.Conflict, x.Rebased.Conflicts = true, r.masked(c.Files)
 		if len(c.Settings) > 0 {
-			x.NoAgent = fmt.Sprintf(
+			x.AgentBlocked = fmt.Sprintf(
 				"the task's commits change files that configure agents (%s), so no agent may run between them: trust_branch_config: true allows it",
 				text.Name(c.Settings[0], maxSettingName),
 			)
@@ -67,8 +67,8 @@ func (r *Rebaser) Begin(ctx context.Context) (boot.Rebasing, error) {
 // maxSettingName bounds a path in a message.
 const maxSettingName = 200
 
-// Ask turns the agent's run into one that resolves the conflict.
-func (r *Rebaser) Ask() {
+// PromptConflicts turns the agent's run into one that resolves the conflict.
+func (r *Rebaser) PromptConflicts() {
 	c := r.plan.Conflict
 	r.Task.cfg.Prompt = runner.Resolving(r.order().Task, runner.Rebasing{
 		Branch: r.order().TargetBranch, Onto: r.plan.Onto, Upstream: r.plan.Upstream, NewBase: r.plan.NewBase,
@@ -125,15 +125,15 @@ func (r *Rebaser) masked(list []string) []string {
 
 // Move makes the next push update the branch to the new head.
 func (r *Rebaser) Move(ctx context.Context, out *workorder.Rebased) error {
-	r.Repo.Settle(ctx)
+	r.Repo.StopSaving(ctx)
 	return r.Repo.Lander.MoveBranch(remote.RebaseResult{
 		Branch: out.Onto, Base: out.NewBase, Head: out.NewHead, OldHead: out.OldHead,
 		Backup: out.Backup,
 	})
 }
 
-// Kept returns the ref that keeps the new commits if the branch did not accept them; empty if there is none.
-func (r *Rebaser) Kept() string { return r.Repo.Lander.SideRef() }
+// SideRef returns the ref that keeps the new commits if the branch did not accept them; empty if there is none.
+func (r *Rebaser) SideRef() string { return r.Repo.Lander.SideRef() }
 
 // Comment posts the comparison on the pull request.
 func (r *Rebaser) Comment(ctx context.Context, res *workorder.Result) (string, error) {

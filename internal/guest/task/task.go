@@ -30,10 +30,10 @@ type Task struct {
 	only  map[workorder.SecretUse][]string
 	agent runner.AgentOutcome
 	// answers is where the agent explains why it leaves feedback unchanged; nil without feedback.
-	answers *runner.Answers
-	asked   runner.Asked // without the task, which is in the order
-	media   *mediaDir    // nil if the agent has not started
-	door    *shell.Door  // for the user's shells; nil if there are none
+	answers    *runner.Answers
+	asked      runner.PromptTask // without the task, which is in the order
+	media      *mediaDir         // nil if the agent has not started
+	shellEntry *shell.EntryFile  // for the user's shells; nil if there are none
 
 	mu   sync.Mutex
 	lost []string // reports of the services' watcher
@@ -63,8 +63,8 @@ func (t *Task) env(use workorder.SecretUse) []string {
 	return append(slices.Clone(t.cfg.Env), t.only[use]...)
 }
 
-// With returns the configuration of one kind of commands.
-func (t *Task) With(use workorder.SecretUse) runner.Config {
+// ConfigFor returns the configuration of one kind of commands.
+func (t *Task) ConfigFor(use workorder.SecretUse) runner.Config {
 	cfg := t.cfg
 	cfg.Env = t.env(use)
 	return cfg
@@ -76,11 +76,11 @@ func (t *Task) Check() error { return runner.Check(t.cfg.Order, t.env(workorder.
 // Environ returns the current common environment of all commands.
 func (t *Task) Environ() []string { return t.cfg.Env }
 
-// Watch sets the source of the time of the work tree's last observed change.
-func (t *Task) Watch(changed func() time.Time) { t.cfg.Changed = changed }
+// SetChangeSource sets the source of the time of the work tree's last observed change.
+func (t *Task) SetChangeSource(changed func() time.Time) { t.cfg.Changed = changed }
 
-// LetIn opens a door while the agent works, for shells of the user who runs the box.
-func (t *Task) LetIn(door *shell.Door) { t.door = door }
+// SetShellEntry sets the entry through which shells of the user join the agent's namespace while it works.
+func (t *Task) SetShellEntry(e *shell.EntryFile) { t.shellEntry = e }
 
 // commandEnv returns the environment of all commands: the image's variables, those that identify the user,
 // the project's variables and the secrets for all of them, where later ones win.
@@ -143,8 +143,8 @@ func (t *Task) Note(text string) {
 	t.cfg.Notes = append(t.cfg.Notes, text)
 }
 
-// Lose records a service that failed during the run.
-func (t *Task) Lose(text string) {
+// AddFailedService records a service that failed during the run.
+func (t *Task) AddFailedService(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lost = append(t.lost, text)
@@ -153,7 +153,7 @@ func (t *Task) Lose(text string) {
 // Shell runs a command of setup.
 func (t *Task) Shell(ctx context.Context, name, command string) (exitCode int, tail string, err error) {
 	r := runner.Shell(
-		ctx, t.With(workorder.SecretForSetup), runner.ShellCommand{Name: name, Run: command, Log: workorder.LogsDir + "/" + name + ".log"},
+		ctx, t.ConfigFor(workorder.SecretForSetup), runner.ShellCommand{Name: name, Run: command, Log: workorder.LogsDir + "/" + name + ".log"},
 	)
 	if r.ExitCode > 0 && ctx.Err() == nil {
 		return r.ExitCode, r.Tail, nil // the command's own failure, not a stop
@@ -166,7 +166,7 @@ func (t *Task) Continue(c rootgit.CloneResult) {
 	// The last attempt is this one, which has only begun.
 	before := c.State.Attempts[:max(0, len(c.State.Attempts)-1)]
 	t.cfg.SpentUSD = c.State.SpentUSD()
-	h := runner.History{
+	h := runner.PastWork{
 		Order: strings.Join(c.State.Added, "\n\n"), Attempts: before, Branch: c.State.TargetBranch, Base: c.Base, BaseSHA: c.BaseSHA,
 		Head: c.Head, Commits: c.Commits, Restored: c.Restored, Changed: c.Changed, Unpacked: c.Unpacked, Elsewhere: c.Elsewhere, Now: time.Now(),
 	}
@@ -180,7 +180,7 @@ func (t *Task) Continue(c rootgit.CloneResult) {
 
 // Agent runs the agent.
 func (t *Task) Agent(ctx context.Context) boot.AgentEnd {
-	end := t.run(ctx, t.With(workorder.SecretForAgent))
+	end := t.run(ctx, t.ConfigFor(workorder.SecretForAgent))
 	end.Usage = t.withSetup(end.Usage)
 	return end
 }
@@ -188,7 +188,7 @@ func (t *Task) Agent(ctx context.Context) boot.AgentEnd {
 // Repair runs the agent once more on checks that failed.
 func (t *Task) Repair(ctx context.Context, round int, checks []workorder.Validation, used workorder.Usage) boot.AgentEnd {
 	t.cfg.Round = round // also of the validation after it
-	cfg := t.With(workorder.SecretForAgent)
+	cfg := t.ConfigFor(workorder.SecretForAgent)
 	order := *cfg.Order
 	asked := t.asked
 	asked.Task = order.Task
@@ -221,7 +221,7 @@ func adding(used workorder.Usage, emit func(workorder.Event)) func(workorder.Eve
 func (t *Task) run(ctx context.Context, cfg runner.Config) boot.AgentEnd {
 	cfg.Deadline, _ = ctx.Deadline()
 	keep := t.giveMediaDir(&cfg)
-	leave := t.letIn(&cfg)
+	leave := t.publishShellEntry(&cfg)
 	t.agent = runner.Agent(ctx, cfg)
 	a := t.agent
 	a.Warnings = append(a.Warnings, leave()...)
@@ -232,25 +232,25 @@ func (t *Task) run(ctx context.Context, cfg runner.Config) boot.AgentEnd {
 	}
 }
 
-// letIn opens the door for shells. leave closes it and ends them, so that none of their processes exist when
+// publishShellEntry publishes the entry for shells. leave withdraws it and ends them, so that none of their processes exist when
 // the checks run.
-func (t *Task) letIn(cfg *runner.Config) (leave func() []string) {
-	if t.door == nil || cfg.User == nil {
+func (t *Task) publishShellEntry(cfg *runner.Config) (leave func() []string) {
+	if t.shellEntry == nil || cfg.User == nil {
 		return func() []string { return nil }
 	}
 	a := shell.Agent{Env: cfg.Env, Dir: cfg.Workspace}
-	if cfg.User.Place != nil {
-		a.Place = cfg.User.Place.Name()
+	if cfg.User.Namespace != nil {
+		a.Namespace = cfg.User.Namespace.Name()
 	}
-	before := proc.LookAround(cfg.User.UID, nil)
-	if err := t.door.Open(a); err != nil {
+	before := proc.SnapshotProcesses(cfg.User.UID, nil)
+	if err := t.shellEntry.Publish(a); err != nil {
 		return func() []string { return []string{err.Error()} }
 	}
 	return func() (warnings []string) {
-		if err := t.door.Close(); err != nil {
+		if err := t.shellEntry.Withdraw(); err != nil {
 			warnings = append(warnings, err.Error())
 		}
-		before.Sweep()
+		before.KillOthers()
 		return warnings
 	}
 }
@@ -283,7 +283,7 @@ func (t *Task) withSetup(agent workorder.Usage) workorder.Usage {
 
 // Validate runs the project's checks.
 func (t *Task) Validate(ctx context.Context) []workorder.Validation {
-	return runner.Validate(ctx, t.With(workorder.SecretForValidate))
+	return runner.Validate(ctx, t.ConfigFor(workorder.SecretForValidate))
 }
 
 // Verdict returns the result of the run.
@@ -291,12 +291,12 @@ func (t *Task) Verdict(checks []workorder.Validation, commits int, cause error) 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return runner.Verdict(runner.Facts{
-		Agent: t.agent, Validation: checks, HasRepo: t.cfg.Order.Repo != "", Commits: commits, Cause: cause, Lost: t.lost,
+		Agent: t.agent, Validation: checks, HasRepo: t.cfg.Order.Repo != "", Commits: commits, Cause: cause, FailedServices: t.lost,
 	})
 }
 
-// MakeDesk prepares the directory of the plan and passes its path to the agent.
-func (t *Task) MakeDesk() error {
+// MakePlanDir prepares the directory of the plan and passes its path to the agent.
+func (t *Task) MakePlanDir() error {
 	file, err := makePlanDir(t.cfg.User)
 	if err != nil {
 		return err

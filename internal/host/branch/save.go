@@ -482,7 +482,7 @@ func (b *Clone) Aside(ctx context.Context) (names []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
 	what := "look for branches in the clone of sandbox " + b.Sandbox
-	said := text.NewEnds(maxHead)
+	said := text.NewHeadTail(maxHead)
 	if err := b.in(ctx, []string{"sh", "-c", aside, "sh", b.cloneDir}, nil, said); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}

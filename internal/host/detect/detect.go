@@ -312,7 +312,7 @@ const longestCommand = 4000
 // usable reports whether a text can be a command of a project file.
 func usable(command string) bool {
 	return strings.TrimSpace(command) != "" && len(command) <= longestCommand && !strings.ContainsFunc(command, func(r rune) bool {
-		return r != '\n' && r != '\t' && text.Acts(r) || r == '\uFFFD'
+		return r != '\n' && r != '\t' && text.IsControl(r) || r == '\uFFFD'
 	})
 }
 

@@ -75,11 +75,11 @@ func TestHostile(t *testing.T) {
 			if len(p.Secrets) > 0 || len(p.Env) > 0 || p.Gateway.Routes != nil && slices.ContainsFunc(p.Gateway.Routes, func(r workorder.ModelRoute) bool { return r.BaseURL != r.API.DefaultBaseURL() }) {
 				t.Errorf("the draft has secrets %v, env %v, routes %v", p.Secrets, p.Env, p.Gateway.Routes)
 			}
-			if s := d.YAML(); strings.ContainsFunc(s, func(r rune) bool { return r != '\n' && text.Acts(r) }) {
+			if s := d.YAML(); strings.ContainsFunc(s, func(r rune) bool { return r != '\n' && text.IsControl(r) }) {
 				t.Errorf("the draft has characters that a terminal obeys: %q", s)
 			}
 			for _, f := range d.Findings() {
-				if strings.ContainsFunc(f.String(), text.Acts) {
+				if strings.ContainsFunc(f.String(), text.IsControl) {
 					t.Errorf("a finding has characters that a terminal obeys: %q", f)
 				}
 			}

@@ -35,7 +35,7 @@ func (o *execOptions) inTask(ctx context.Context, f *cmdutil.Factory, id string,
 	cmd := launch.ShellCommand{Argv: argv, Stdin: c.Stdin, Stdout: f.Stdout, Stderr: f.Stderr, Term: f.Getenv("TERM")}
 	if o.json {
 		most := cmp.Or(c.MaxOutput, sandbox.DefaultMaxOutput)
-		out, errOut := text.NewEnds(most), text.NewEnds(most)
+		out, errOut := text.NewHeadTail(most), text.NewHeadTail(most)
 		cmd.Stdout, cmd.Stderr = out, errOut
 		begun := time.Now()
 		code, err := execInTask(ctx, f, id, cmd)

@@ -98,7 +98,7 @@ func (ls *Claimer) Claim(ctx context.Context, base, sha string) (*Result, error)
 		l := ls.holder(seen.state)
 		switch {
 		case l != nil && try > 1 && at != first:
-			return nil, ls.Heartbeat.Held(l) // it was taken or renewed meanwhile: its box is alive
+			return nil, ls.Heartbeat.HeldError(l) // it was taken or renewed meanwhile: its box is alive
 		case l != nil && !watched:
 			first, watched = at, true
 			lives, err := ls.watch(ctx, seen, l)
@@ -106,7 +106,7 @@ func (ls *Claimer) Claim(ctx context.Context, base, sha string) (*Result, error)
 				return nil, err
 			}
 			if lives {
-				return nil, ls.Heartbeat.Held(l)
+				return nil, ls.Heartbeat.HeldError(l)
 			}
 			// The mirror is as old as the watch.
 			if err := ls.Repos.Refresh(ctx); err != nil {

@@ -78,7 +78,7 @@ type fileSet struct {
 
 // take adds a file of root, or adds its name to left.
 func (b *fileSet) take(ctx context.Context, root fs.FS, name string) error {
-	content, ok := evidenceFile(root, name, b.room())
+	content, ok := evidenceFile(root, name, b.space())
 	if !ok || b.files >= maxFiles {
 		b.left = append(b.left, name)
 		return nil
@@ -86,8 +86,8 @@ func (b *fileSet) take(ctx context.Context, root fs.FS, name string) error {
 	return b.put(ctx, name, content)
 }
 
-// room returns the largest allowed size of the next file.
-func (b *fileSet) room() int { return max(0, min(MaxFile, MaxBytes-b.bytes)) }
+// space returns the largest allowed size of the next file.
+func (b *fileSet) space() int { return max(0, min(MaxFile, MaxBytes-b.bytes)) }
 
 // put adds a file, whatever its size.
 func (b *fileSet) put(ctx context.Context, name, content string) error {

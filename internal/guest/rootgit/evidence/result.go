@@ -37,7 +37,7 @@ func (sd *Uploader) Result(ctx context.Context, root fs.FS) (left []string, err 
 	if err != nil {
 		return nil, fmt.Errorf("keep the result: %w", err)
 	}
-	if events, ok := zipped(root, workorder.EventsFile, b.room()); !ok {
+	if events, ok := zipped(root, workorder.EventsFile, b.space()); !ok {
 		b.left = append(b.left, workorder.EventsFile)
 	} else if err := b.put(ctx, workorder.EventsGzip, events); err != nil {
 		return nil, fmt.Errorf("keep the events: %w", err)
@@ -67,7 +67,7 @@ func (sd *Uploader) sendResult(ctx context.Context, commit string) error {
 		if s == nil || !sd.Ledger.IsOwn(s) {
 			return nil // another box has begun: its result is the task's
 		}
-		refs, aerr := sd.Repos.Ask(ctx, "", ref)
+		refs, aerr := sd.Repos.ListRefs(ctx, "", ref)
 		if aerr != nil {
 			return errors.Join(err, aerr)
 		}

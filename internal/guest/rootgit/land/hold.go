@@ -42,7 +42,7 @@ func (ld *Lander) MoveBranch(m remote.RebaseResult) error {
 // landHeld is Land while the branch is held: the task stays as it was when the attempt began, and this
 // attempt's commits go to a ref next to it.
 func (ld *Lander) landHeld(
-	ctx, local context.Context, base, bundlePath string, end End,
+	ctx, local context.Context, base, bundlePath string, end RecordAttempt,
 ) (l Result) {
 	l.Head = ld.Ledger.Start
 	var err error

@@ -49,7 +49,7 @@ const (
 // pushed are written to bundlePath. It may be called again and pushes
 // nothing twice.
 func (ld *Lander) Land(
-	ctx context.Context, base, bundlePath string, end End,
+	ctx context.Context, base, bundlePath string, end RecordAttempt,
 ) (l Result) {
 	limit := remote.LocalTime
 	if d, ok := ctx.Deadline(); ok && time.Until(d) < remote.LocalTime {
@@ -170,7 +170,7 @@ func (ld *Lander) gather(ctx context.Context, base string, l *Result) (remote.Co
 }
 
 // edit returns the landing's change of the state; nil if the attempt is not over.
-func (ld *Lander) edit(l *Result, end End) func(*workorder.State) {
+func (ld *Lander) edit(l *Result, end RecordAttempt) func(*workorder.State) {
 	if end == nil {
 		return nil
 	}
@@ -180,7 +180,7 @@ func (ld *Lander) edit(l *Result, end End) func(*workorder.State) {
 
 // deliver pushes the work. If the branch is refused, its commits are kept next to it, and Release records how
 // the attempt ended.
-func (ld *Lander) deliver(ctx context.Context, w remote.Commits, l *Result, end End) error {
+func (ld *Lander) deliver(ctx context.Context, w remote.Commits, l *Result, end RecordAttempt) error {
 	branch := workorder.BranchRef(ld.Ledger.Branch())
 	if (ld.Ledger.Pending != nil || ld.Ledger.Foreign != "") && !ld.Ledger.Lost {
 		if err := ld.Pusher.Reconcile(ctx); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// End returns how to record an attempt that has these commits.
-type End func(commits []workorder.Commit, head string) workorder.Attempt
+// RecordAttempt returns how to record an attempt that has these commits.
+type RecordAttempt func(commits []workorder.Commit, head string) workorder.Attempt
 
 // Result is the outcome of a landing.
 type Result struct {
@@ -36,9 +36,9 @@ func (l *Result) warn(format string, args ...any) {
 	l.Warnings = append(l.Warnings, fmt.Sprintf(format, args...))
 }
 
-// KeepLeftovers archives the work that is in no landed commit: the files that could not be committed, which left
+// ArchiveLeftovers archives the work that is in no landed commit: the files that could not be committed, which left
 // names, or the whole work tree if the commits could not be read. archive returns the file's path in the output.
-func (l *Result) KeepLeftovers(
+func (l *Result) ArchiveLeftovers(
 	ctx context.Context, left error, archive func(ctx context.Context, whole bool) (path string, err error),
 ) {
 	whole := l.Err != nil && l.Bundle == ""

@@ -46,7 +46,7 @@ func (h *Heartbeat) Start(ctx context.Context) {
 	}
 	ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
 	l.last, l.done = make(chan struct{}), make(chan struct{})
-	go h.beats(ctx, l.last, l.done)
+	go h.beatUntil(ctx, l.last, l.done)
 }
 
 // Stop stops the heartbeat and waits for its goroutine.
@@ -96,7 +96,7 @@ func (h *Heartbeat) push(ctx context.Context, commit string) error {
 	)
 }
 
-func (h *Heartbeat) beats(ctx context.Context, last <-chan struct{}, done chan<- struct{}) {
+func (h *Heartbeat) beatUntil(ctx context.Context, last <-chan struct{}, done chan<- struct{}) {
 	defer close(done)
 	var made [2]string
 	well, warned := time.Now(), false
@@ -133,7 +133,7 @@ func (h *Heartbeat) beats(ctx context.Context, last <-chan struct{}, done chan<-
 // to keep. made are the last commits used for it.
 func (h *Heartbeat) Beat(ctx context.Context, made *[2]string) (over bool, err error) {
 	state := workorder.StateRef(h.Repos.Order.TaskID)
-	refs, err := h.Repos.Ask(ctx, "", state)
+	refs, err := h.Repos.ListRefs(ctx, "", state)
 	if err != nil {
 		return false, err
 	}
@@ -183,7 +183,7 @@ func (h *Heartbeat) reportLost(s *workorder.State) *workorder.TaskLease {
 		l = s.Lease
 	}
 	h.Ledger.Fence.markLost(l, func() {
-		h.Repos.Emit(workorder.Event{Type: workorder.EventLease, Status: "lost", Text: h.Held(l).Error() + "; nothing more is pushed from here"})
+		h.Repos.Emit(workorder.Event{Type: workorder.EventLease, Status: "lost", Text: h.HeldError(l).Error() + "; nothing more is pushed from here"})
 	})
 	return l
 }
@@ -206,8 +206,8 @@ func (e *LeaseHeldError) Error() string {
 // EndedBy implements boot.EndedByer.
 func (e *LeaseHeldError) EndedBy() workorder.EndedBy { return workorder.EndedByLease }
 
-// Held returns the error for a lease l of another box; l is nil if its holder is unknown.
-func (h *Heartbeat) Held(l *workorder.TaskLease) *LeaseHeldError {
+// HeldError returns the error for a lease l of another box; l is nil if its holder is unknown.
+func (h *Heartbeat) HeldError(l *workorder.TaskLease) *LeaseHeldError {
 	e := &LeaseHeldError{TaskID: h.Repos.Order.TaskID}
 	if l != nil {
 		e.Holder, e.AttemptID, e.RenewedAt = l.Holder, l.AttemptID, l.RenewedAt

@@ -196,7 +196,7 @@ func (p *Pusher) forfeit(by *workorder.TaskLease) error {
 		p.Ledger.Lost, p.Ledger.State.Lease, p.Ledger.Pending = true, by, nil
 		p.Ledger.StoreBestEffort()
 	}
-	return p.Heartbeat.Held(by)
+	return p.Heartbeat.HeldError(by)
 }
 
 // renewed renews the lease in a state and updates the attempt's usage: a box that vanishes costs money, too.

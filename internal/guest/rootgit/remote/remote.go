@@ -111,7 +111,7 @@ func (r *Remote) Send(ctx context.Context, cs []Change, together bool) (refused 
 	if len(refused) == 0 {
 		return nil, err
 	}
-	return refused, &RefusedError{Why: refused, Said: r.said(err), Err: &git.Error{Verb: "push", Kind: git.KindRejected, Err: err}}
+	return refused, &RefusedError{Why: refused, Said: r.masked(err), Err: &git.Error{Verb: "push", Kind: git.KindRejected, Err: err}}
 }
 
 // sendEach is Send of changes that do not belong together: if the remote refuses all of them, each goes alone.
@@ -149,9 +149,9 @@ const (
 
 var userInfo = pattern.New(`://[^/\s@]+@`)
 
-// said returns the remote's output during a push, which git repeats line by line. It may contain anything,
+// masked returns the remote's output during a push, which git repeats line by line. It may contain anything,
 // for example a rejected credential.
-func (r *Remote) said(err error) string {
+func (r *Remote) masked(err error) string {
 	ee, ok := errors.AsType[*proc.ExitError](err)
 	if !ok {
 		return ""

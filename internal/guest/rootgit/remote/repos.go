@@ -306,11 +306,11 @@ const askTime = 30 * time.Second
 
 // RemoteRefs queries the remote for the task's refs.
 func (rs *Repos) RemoteRefs(ctx context.Context, branch string) (map[string]string, error) {
-	return rs.Ask(ctx, branch, workorder.TaskRefs(rs.Order.TaskID)+"*", workorder.BranchRef(branch))
+	return rs.ListRefs(ctx, branch, workorder.TaskRefs(rs.Order.TaskID)+"*", workorder.BranchRef(branch))
 }
 
-// Ask queries the remote for the task's refs that match the patterns.
-func (rs *Repos) Ask(ctx context.Context, branch string, patterns ...string) (map[string]string, error) {
+// ListRefs queries the remote for the task's refs that match the patterns.
+func (rs *Repos) ListRefs(ctx context.Context, branch string, patterns ...string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	out, err := rs.authed(rs.Mirror()).Output(ctx, append([]string{"ls-remote", "--quiet", "--refs", "--", rs.Order.CloneURL}, patterns...)...)

@@ -55,9 +55,9 @@ type AutoSaver struct {
 	bad  bool                 // the last save failed
 }
 
-// Keep saves the work from Begin on, until Stop or until ctx ends, without waiting for a save under way.
-// After Stop, Keep may be called again.
-func (sv *Saver) Keep(ctx context.Context, o Options) *AutoSaver {
+// StartAuto saves the work from Begin on, until Stop or until ctx ends, without waiting for a save under way.
+// After Stop, StartAuto may be called again.
+func (sv *Saver) StartAuto(ctx context.Context, o Options) *AutoSaver {
 	if o.Push <= 0 {
 		o.Push = sv.Repos.Order.PushInterval()
 	}
@@ -65,56 +65,56 @@ func (sv *Saver) Keep(ctx context.Context, o Options) *AutoSaver {
 		o.Checkpoint = sv.Repos.Order.CheckpointInterval()
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	k := &AutoSaver{
+	a := &AutoSaver{
 		p: sv, o: o, kill: cancel,
 		// Each push costs a connection: both are pushed together.
 		interval: min(o.Push, o.Checkpoint),
 		begin:    make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 		flush: make(chan struct{}, 1), said: map[string]time.Time{},
 	}
-	go k.run(ctx)
-	return k
+	go a.run(ctx)
+	return a
 }
 
 // Begin starts saving; call it when the agent starts.
-func (k *AutoSaver) Begin() { k.beginOnce.Do(func() { close(k.begin) }) }
+func (a *AutoSaver) Begin() { a.beginOnce.Do(func() { close(a.begin) }) }
 
 // Flush starts a save and does not wait.
-func (k *AutoSaver) Flush() {
+func (a *AutoSaver) Flush() {
 	select {
-	case k.flush <- struct{}{}:
+	case a.flush <- struct{}{}:
 	default: // one is due already
 	}
 }
 
 // Stop starts no further save and waits for the one under way until ctx ends,
 // which kills it. It may be called more than once.
-func (k *AutoSaver) Stop(ctx context.Context) {
-	k.stopOnce.Do(func() { close(k.stop) })
+func (a *AutoSaver) Stop(ctx context.Context) {
+	a.stopOnce.Do(func() { close(a.stop) })
 	select {
-	case <-k.done:
+	case <-a.done:
 	case <-ctx.Done():
-		k.kill()
-		<-k.done
+		a.kill()
+		<-a.done
 	}
-	k.kill()
+	a.kill()
 }
 
 // Lost returns a channel that is closed when another box holds the lease and nothing more is pushed. That may
 // happen long after Stop.
-func (k *AutoSaver) Lost() <-chan struct{} { return k.p.Ledger.Fence.Lost() }
+func (a *AutoSaver) Lost() <-chan struct{} { return a.p.Ledger.Fence.Lost() }
 
 // Changed returns the time of the last observed change of the tree or of HEAD; zero if there was none.
-func (k *AutoSaver) Changed() time.Time {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.changed
+func (a *AutoSaver) Changed() time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.changed
 }
 
-func (k *AutoSaver) touched() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.changed = time.Now()
+func (a *AutoSaver) touched() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.changed = time.Now()
 }
 
 // schedule has the times when saves are due; a zero time means never.
@@ -142,50 +142,50 @@ func (s *schedule) commitDue() time.Time {
 	return due
 }
 
-func (k *AutoSaver) run(ctx context.Context) {
-	defer close(k.done)
-	if err := k.p.Ledger.Load(); err != nil {
-		k.fail(workorder.EventLease, "", err)
+func (a *AutoSaver) run(ctx context.Context) {
+	defer close(a.done)
+	if err := a.p.Ledger.Load(); err != nil {
+		a.fail(workorder.EventLease, "", err)
 		return
 	}
 	var s schedule
-	begin, lost := k.begin, k.Lost()
-	watch := time.NewTicker(min(watchEvery, max(k.interval/4, 10*time.Millisecond)))
+	begin, lost := a.begin, a.Lost()
+	watch := time.NewTicker(min(watchEvery, max(a.interval/4, 10*time.Millisecond)))
 	defer watch.Stop()
-	tree, refs := "", k.refs()
+	tree, refs := "", a.refs()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-k.stop:
+		case <-a.stop:
 			return
 		case <-lost:
 			return
 		case <-begin:
 			begin = nil
 			s.save = time.Now() // earlier work is saved at once
-		case <-k.flush:
+		case <-a.flush:
 			s.now = begin == nil
 		case <-watch.C:
 		}
 		now := time.Now()
-		if seen := k.refs(); seen != refs {
+		if seen := a.refs(); seen != refs {
 			refs, s.latest = seen, now
 			if s.first.IsZero() {
 				s.first = now
 			}
-			k.touched()
+			a.touched()
 		}
 		save := begin == nil && (s.now || due(s.save, now) || due(s.commitDue(), now))
 		if !save || !s.now && now.Before(s.notBefore) {
 			continue
 		}
 		select {
-		case <-k.stop:
+		case <-a.stop:
 			return
 		default:
 		}
-		if done := k.once(ctx, &s, &tree); done {
+		if done := a.once(ctx, &s, &tree); done {
 			return
 		}
 	}
@@ -194,17 +194,17 @@ func (k *AutoSaver) run(ctx context.Context) {
 func due(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
 // once saves and plans the next save. done means that the lease is lost.
-func (k *AutoSaver) once(ctx context.Context, s *schedule, tree *string) (done bool) {
+func (a *AutoSaver) once(ctx context.Context, s *schedule, tree *string) (done bool) {
 	s.first, s.now = time.Time{}, false
-	out := k.p.Save(ctx, !k.o.CommitsOnly)
+	out := a.p.Save(ctx, !a.o.CommitsOnly)
 	now := time.Now()
 	if out.Tree != "" && out.Tree != *tree {
 		if *tree != "" {
-			k.touched()
+			a.touched()
 		}
 		*tree = out.Tree
 	}
-	s.save = now.Add(k.interval)
+	s.save = now.Add(a.interval)
 	var refused *remote.PartialPushError
 	settled := errors.As(out.PushErr, &refused)
 	if out.Pushed || settled {
@@ -217,30 +217,30 @@ func (k *AutoSaver) once(ctx context.Context, s *schedule, tree *string) (done b
 		return true
 	}
 	if out.SnapErr != nil {
-		k.fail(workorder.EventCheckpoint, workorder.CheckpointRef(k.p.Repos.Order.TaskID), out.SnapErr)
+		a.fail(workorder.EventCheckpoint, workorder.CheckpointRef(a.p.Repos.Order.TaskID), out.SnapErr)
 	}
 	switch {
 	case settled:
-		k.fail(workorder.EventPush, workorder.BranchRef(k.p.Ledger.Branch()), out.PushErr)
-		k.bad = false
+		a.fail(workorder.EventPush, workorder.BranchRef(a.p.Ledger.Branch()), out.PushErr)
+		a.bad = false
 	case out.PushErr != nil:
-		s.retry = min(max(2*s.retry, firstRetry), k.interval)
+		s.retry = min(max(2*s.retry, firstRetry), a.interval)
 		if git.KindOf(out.PushErr) == git.KindAuth {
-			s.retry = k.interval // more frequent retries do not help
+			s.retry = a.interval // more frequent retries do not help
 		}
 		s.notBefore = now.Add(s.retry)
 		s.save = s.notBefore
-		k.bad = true
-		k.fail(workorder.EventPush, workorder.BranchRef(k.p.Ledger.Branch()), fmt.Errorf("%w; retrying in %s", out.PushErr, s.retry))
+		a.bad = true
+		a.fail(workorder.EventPush, workorder.BranchRef(a.p.Ledger.Branch()), fmt.Errorf("%w; retrying in %s", out.PushErr, s.retry))
 		if git.KindOf(out.PushErr) == git.KindOther {
-			k.p.Index.Reset() // an object that only the separate index names may be missing
+			a.p.Index.Reset() // an object that only the separate index names may be missing
 		}
 		return false
-	case out.Pushed && k.bad:
-		k.bad = false
-		clear(k.said)
-		k.p.Repos.Emit(workorder.Event{
-			Type: workorder.EventPush, Name: workorder.StateRef(k.p.Repos.Order.TaskID), Status: "ok", Text: "the remote accepts pushes again",
+	case out.Pushed && a.bad:
+		a.bad = false
+		clear(a.said)
+		a.p.Repos.Emit(workorder.Event{
+			Type: workorder.EventPush, Name: workorder.StateRef(a.p.Repos.Order.TaskID), Status: "ok", Text: "the remote accepts pushes again",
 		})
 	}
 	s.retry, s.notBefore = 0, time.Time{}
@@ -248,23 +248,23 @@ func (k *AutoSaver) once(ctx context.Context, s *schedule, tree *string) (done b
 }
 
 // fail reports an error, the same one at most once in repeatError.
-func (k *AutoSaver) fail(t workorder.EventType, ref string, err error) {
+func (a *AutoSaver) fail(t workorder.EventType, ref string, err error) {
 	// The growing pause at the end does not make it a different failure.
 	kind := string(t) + ref + string(git.KindOf(err))
 	if k := git.KindOf(err); k == git.KindOther || k == git.KindRejected {
 		kind = string(t) + err.Error()
 	}
-	if at, ok := k.said[kind]; ok && time.Since(at) < repeatError {
+	if at, ok := a.said[kind]; ok && time.Since(at) < repeatError {
 		return
 	}
-	k.said[kind] = time.Now()
-	k.p.Repos.Emit(workorder.Event{Type: t, Name: ref, Status: "error", Text: err.Error()})
+	a.said[kind] = time.Now()
+	a.p.Repos.Emit(workorder.Event{Type: t, Name: ref, Status: "error", Text: err.Error()})
 }
 
 // refs identifies the state of HEAD and the branch by the files' stamps, without reading them.
-func (k *AutoSaver) refs() (s string) {
-	for _, f := range []string{"HEAD", "logs/HEAD", "packed-refs", workorder.BranchRef(k.p.Ledger.Branch())} {
-		s += tree.Stamp(filepath.Join(k.p.Repos.Workspace, ".git", f)) + "\n"
+func (a *AutoSaver) refs() (s string) {
+	for _, f := range []string{"HEAD", "logs/HEAD", "packed-refs", workorder.BranchRef(a.p.Ledger.Branch())} {
+		s += tree.Stamp(filepath.Join(a.p.Repos.Workspace, ".git", f)) + "\n"
 	}
 	return s
 }

@@ -53,7 +53,7 @@ func (sv *Saver) SideCommit(ctx context.Context, uncommitted bool) (string, erro
 }
 
 // saveHeld is save while the branch is held.
-func (sv *Saver) saveHeld(ctx, local context.Context, uncommitted bool, start time.Time) (s Saved) {
+func (sv *Saver) saveHeld(ctx, local context.Context, uncommitted bool, start time.Time) (s Result) {
 	cs := sv.Pusher.PendingRefs()
 	sha, err := sv.SideCommit(local, uncommitted)
 	s.SnapErr, s.Head, s.Tree = err, sha, sv.last.tree

@@ -24,8 +24,8 @@ type Saver struct {
 // saveTime bounds one save's push of any size: a longer one is stuck.
 const saveTime = 10 * time.Minute
 
-// Saved is the outcome of one save.
-type Saved struct {
+// Result is the outcome of one save.
+type Result struct {
 	Tree, Head string
 	// SnapErr and PushErr are the errors of the two parts; each part is done even if the other fails.
 	SnapErr, PushErr error
@@ -34,9 +34,9 @@ type Saved struct {
 
 // Save pushes commits and, with checkpoint, uncommitted work, over one
 // connection. It opens none if nothing changed.
-func (sv *Saver) Save(ctx context.Context, checkpoint bool) (s Saved) {
+func (sv *Saver) Save(ctx context.Context, checkpoint bool) (s Result) {
 	if err := sv.Ledger.Lock(ctx); err != nil {
-		return Saved{SnapErr: err}
+		return Result{SnapErr: err}
 	}
 	defer sv.Ledger.Unlock()
 	start := time.Now()
@@ -73,7 +73,7 @@ func (sv *Saver) Save(ctx context.Context, checkpoint bool) (s Saved) {
 }
 
 // commits adds the change that moves the branch to the agent's head.
-func (sv *Saver) commits(ctx context.Context, s *Saved, cs *[]remote.Change) (at string, err error) {
+func (sv *Saver) commits(ctx context.Context, s *Result, cs *[]remote.Change) (at string, err error) {
 	if err := sv.Repos.Reconnect(ctx); err != nil {
 		return "", err
 	}
@@ -101,7 +101,7 @@ func (sv *Saver) beside(ctx context.Context, cs []remote.Change, head string) ([
 
 // checkpoint adds a snapshot of the work tree, or deletes one that is no longer needed
 // because the branch is about to have all of it.
-func (sv *Saver) checkpoint(ctx context.Context, at string, s *Saved, cs *[]remote.Change) (*workorder.Checkpoint, error) {
+func (sv *Saver) checkpoint(ctx context.Context, at string, s *Result, cs *[]remote.Change) (*workorder.Checkpoint, error) {
 	ref := workorder.CheckpointRef(sv.Repos.Order.TaskID)
 	hash, err := sv.Checkpoints.HashTree(ctx, at)
 	if hash == "" {

@@ -346,7 +346,7 @@ func (st *AgentConfig) now(ctx context.Context) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := st.Work.pathReader()
+	l := st.Work.newPathReader()
 	var files []File
 	for _, s := range st.Ledger.Settings {
 		if size, is := l.look(s.Path, false); is {

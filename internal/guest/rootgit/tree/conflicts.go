@@ -93,7 +93,7 @@ func (c *Committer) popped(ctx context.Context) (paths []string) {
 // index, where the agent has marked them as resolved by staging them.
 func (c *Committer) marked(ctx context.Context, options ...string) (paths []string) {
 	const marker, most = ": leftover conflict marker", 1 << 20
-	out := text.NewEnds(most)
+	out := text.NewHeadTail(most)
 	// It fails if it finds any; only its output counts.
 	_, _ = c.Repos.Tree().Stream(
 		ctx,

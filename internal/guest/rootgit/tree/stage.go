@@ -94,7 +94,7 @@ func (x *Index) add(ctx context.Context, t git.Repo, most int64, unlock func(), 
 }
 
 func (x *Index) forcedFiles(f *diff) (files []File) {
-	l := x.Work.pathReader()
+	l := x.Work.newPathReader()
 	for _, path := range x.forced() {
 		if size, is := l.look(path, false); is && !f.indexed[path] {
 			files = append(files, File{Path: path, Size: size})

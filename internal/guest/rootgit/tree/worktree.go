@@ -73,7 +73,7 @@ func (t *WorkTree) survey(ctx context.Context, raw git.Repo) (*diff, error) {
 	}
 	submodules := t.submodules(ctx, links)
 	f := &diff{indexed: indexed, roots: t.nested(changed, indexed, links, submodules)}
-	l := t.pathReader()
+	l := t.newPathReader()
 	inside := map[string]bool{}
 	for root := range f.roots {
 		if t.worktree(root) {
@@ -300,8 +300,8 @@ type pathReader struct {
 	dirs map[string]bool // verified real directories, by path
 }
 
-// pathReader returns a pathReader for the paths of the work tree.
-func (t *WorkTree) pathReader() *pathReader {
+// newPathReader returns a pathReader for the paths of the work tree.
+func (t *WorkTree) newPathReader() *pathReader {
 	return &pathReader{root: t.Repos.Workspace, dirs: map[string]bool{}}
 }
 

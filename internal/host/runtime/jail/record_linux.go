@@ -87,14 +87,14 @@ func openFolder(path string) (*folder, error) {
 		return nil, runtime.ErrNotFound
 	}
 	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENOTDIR) {
-		return nil, untrusted.ErrForeign
+		return nil, untrusted.ErrUnsafe
 	}
 	if err != nil {
 		return nil, err
 	}
 	st, err := dir.Stat()
 	if err == nil && st.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
-		err = untrusted.ErrForeign
+		err = untrusted.ErrUnsafe
 	}
 	var root *os.Root
 	if err == nil {

@@ -387,7 +387,7 @@ func (s *stander) Remove(ctx context.Context, id string) error {
 	if errors.Is(err, runtime.ErrNotFound) {
 		return nil
 	}
-	if errors.Is(err, untrusted.ErrForeign) {
+	if errors.Is(err, untrusted.ErrUnsafe) {
 		path := filepath.Join(s.dir, id)
 		if st, serr := os.Lstat(path); serr == nil && !st.IsDir() { // a file or link in place of the folder
 			return os.Remove(path)

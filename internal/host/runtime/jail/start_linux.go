@@ -181,7 +181,7 @@ func (s *stander) start(ctx context.Context, f *folder, r record, guest string) 
 		to := json.NewEncoder(inW)
 		err = errors.Join(to.Encode(plan), to.Encode(keep.Go), inW.Close())
 	}
-	var answer keep.Answer
+	var answer keep.Ready
 	if err == nil {
 		err = json.NewDecoder(io.LimitReader(outR, maxAnswer)).Decode(&answer)
 	}
@@ -216,8 +216,8 @@ func (f *folder) listen(ctx context.Context) (*os.File, error) {
 	return u.File()
 }
 
-func (s *stander) plan(f *folder, r record, guest string) (keep.Plan, error) {
-	p := keep.Plan{Dir: f.path, Throwaway: r.Throwaway, End: syscall.SIGKILL, Env: []string{}}
+func (s *stander) plan(f *folder, r record, guest string) (keep.Config, error) {
+	p := keep.Config{Dir: f.path, Throwaway: r.Throwaway, End: syscall.SIGKILL, Env: []string{}}
 	config := r.Config
 	at := findParents()
 	var inside []string
@@ -244,11 +244,11 @@ func (s *stander) plan(f *folder, r record, guest string) (keep.Plan, error) {
 		}
 		filter, err := proc.CallFilter()
 		if err != nil {
-			return keep.Plan{}, err
+			return keep.Config{}, err
 		}
 		m, err := look(r.Root)
 		if err != nil {
-			return keep.Plan{}, err
+			return keep.Config{}, err
 		}
 		j := jailed{
 			standing:     r.standing,
@@ -261,7 +261,7 @@ func (s *stander) plan(f *folder, r record, guest string) (keep.Plan, error) {
 		}
 		bwrap, err := proc.Find(program)
 		if err != nil {
-			return keep.Plan{}, noBubblewrap
+			return keep.Config{}, noBubblewrap
 		}
 		p.Argv, p.Data = j.bubblewrap(bwrap, filter)
 		// A program that needs new privileges is not given less before.

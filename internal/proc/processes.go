@@ -1,0 +1,114 @@
+package proc
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// children are the processes that this process has started and not yet waited for.
+type children struct {
+	mu   sync.Mutex
+	pids map[int]bool
+}
+
+var own = children{pids: map[int]bool{}}
+
+// add starts a child; it is registered before any other code can see it.
+func (c *children) add(start func() error, cmd *exec.Cmd) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := start(); err != nil {
+		return err
+	}
+	c.pids[cmd.Process.Pid] = true
+	return nil
+}
+
+func (c *children) remove(cmd *exec.Cmd) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pids, cmd.Process.Pid)
+}
+
+// Children returns the pids of processes that Start has started and that have not been waited for. Other children of
+// this process are adopted ones.
+func Children() []int {
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	return slices.Collect(maps.Keys(own.pids))
+}
+
+// ProcInfo describes a process in /proc.
+type ProcInfo struct {
+	PID, Parent int
+	// Start is the start time in ticks since the machine's start. With the PID it identifies the process.
+	Start uint64
+	Alive bool // false for a zombie
+}
+
+// Processes lists all processes in /proc. A process that starts meanwhile may be missing.
+func Processes() []ProcInfo {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var all []ProcInfo
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		b, err := os.ReadFile("/proc/" + e.Name() + "/stat")
+		if err != nil {
+			continue // gone meanwhile
+		}
+		if r, ok := readStat(string(b)); ok {
+			r.PID = pid
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// Descendants returns the live processes of all that descend from an ancestor.
+func Descendants(all []ProcInfo, ancestors ...int) []ProcInfo {
+	below := map[int][]ProcInfo{}
+	for _, r := range all {
+		if r.Alive {
+			below[r.Parent] = append(below[r.Parent], r)
+		}
+	}
+	var found []ProcInfo
+	for len(ancestors) > 0 {
+		children := below[ancestors[0]]
+		delete(below, ancestors[0]) // in case one ancestor descends from another
+		ancestors = ancestors[1:]
+		for _, c := range children {
+			ancestors = append(ancestors, c.PID)
+		}
+		found = append(found, children...)
+	}
+	return found
+}
+
+// readStat reads a process's stat: "pid (name) state parent …", where the name may contain any character. A process
+// whose first thread has ended looks dead, but is alive while it has other threads.
+func readStat(stat string) (ProcInfo, bool) {
+	const state, parentAt, threadsAt, startAt = 0, 1, 17, 19
+	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(f) <= startAt {
+		return ProcInfo{}, false
+	}
+	parent, perr := strconv.Atoi(f[parentAt])
+	threads, terr := strconv.Atoi(f[threadsAt])
+	start, serr := strconv.ParseUint(f[startAt], 10, 64)
+	if perr != nil || terr != nil || serr != nil {
+		return ProcInfo{}, false
+	}
+	return ProcInfo{Parent: parent, Start: start, Alive: f[state] != "X" && (f[state] != "Z" || threads > 1)}, true
+}

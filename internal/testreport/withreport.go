@@ -1,0 +1,124 @@
+package testreport
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
+)
+
+// ReportCommand is a command line that makes its runner report, where the runner is a known one.
+type ReportCommand struct {
+	Line string
+	// Prints is the format of a report that takes the place of the output for people; None if the command prints as before.
+	Prints Format
+}
+
+// asks are the runners that can be asked, by how their command line begins. A line that is more than one plain command is not
+// changed: options at its end could be another program's.
+var asks = []struct {
+	begins *pattern.Pattern
+	has    string // an option by which the line asks already
+	add    func(line string) ReportCommand
+}{
+	{pattern.New(`^go test(?: |$)`), "-json", func(line string) ReportCommand {
+		return ReportCommand{strings.Replace(line, "go test", "go test -json", 1), GoJSON}
+	}},
+	{pattern.New(`^(?:[\w./$~-]*python[0-9.]*" -m |[\w./$~"-]*python[0-9.]* -m |(?:uv|poetry|pdm|hatch) run (?:python -m )?)?` +
+		`pytest(?: |$)`), "junit", func(line string) ReportCommand {
+		return ReportCommand{line + " --junitxml=" + askedFile, None}
+	}},
+	{pattern.New(`^(?:npx |pnpm exec |yarn )?vitest run(?: |$)`), "--reporter", func(line string) ReportCommand {
+		return ReportCommand{line + " --reporter=default --reporter=junit --outputFile.junit=" + askedFile, None}
+	}},
+	{pattern.New(`^(?:npx |pnpm exec |yarn )?jest(?: |$)`), "--json", func(line string) ReportCommand {
+		return ReportCommand{line + " --json --outputFile=" + askedJSON, None}
+	}},
+	{pattern.New(`^(?:\./)?vendor/bin/phpunit(?: |$)`), "--log-junit", func(line string) ReportCommand {
+		return ReportCommand{line + " --log-junit " + askedFile, None}
+	}},
+}
+
+// The files that asked runners write, in the clean checkout that they run in: names that Find looks for.
+const (
+	askedFile = "sandbox-agent-junit.xml"
+	askedJSON = "sandbox-agent-jest.json"
+)
+
+// joins are signs of more than one plain command.
+const joins = "|;&<>`\n\\"
+
+// script is a command that runs a script of package.json.
+var script = pattern.New(`^(npm|pnpm|yarn|bun)(?: run)? ([A-Za-z0-9:_-]+)$`)
+
+// WithReport is the command line with the options by which its runner reports; the line itself for a runner that is not known, or that
+// is asked already. manifest is the repository's package.json, whose scripts the line may run; empty means there is none.
+func WithReport(line string, manifest []byte) ReportCommand {
+	line = strings.TrimSpace(line)
+	if m := script.FindStringSubmatch(line); m != nil {
+		run := scriptOf(manifest, m[2])
+		asked := ask(run)
+		options, ok := strings.CutPrefix(asked.Line, run)
+		if run == "" || !ok || options == "" {
+			return ReportCommand{Line: line}
+		}
+		if m[1] == "npm" {
+			options = " --" + options
+		}
+		return ReportCommand{line + options, asked.Prints}
+	}
+	return ask(line)
+}
+
+// scriptOf is a script of a package.json; empty if it has none of that name.
+func scriptOf(manifest []byte, name string) string {
+	var m struct {
+		Scripts map[string]string `json:"scripts"`
+	}
+	if json.Unmarshal(manifest, &m) != nil {
+		return ""
+	}
+	return strings.TrimSpace(m.Scripts[name])
+}
+
+func ask(line string) ReportCommand {
+	if strings.ContainsAny(line, joins) || strings.Contains(line, "$(") {
+		return ReportCommand{Line: line}
+	}
+	for _, a := range asks {
+		if a.begins.MatchString(line) && !strings.Contains(line, a.has) {
+			return a.add(line)
+		}
+	}
+	return ReportCommand{Line: line}
+}
+
+// Readable writes what a command would have printed without being asked for a report in place of it.
+func Readable(format Format, in io.Reader, out io.Writer) error {
+	if format != GoJSON {
+		_, err := io.Copy(out, in)
+		return err
+	}
+	w := bufio.NewWriter(out)
+	lines := texts.NewLines(texts.MaxLine, func(line []byte, _ int64) {
+		var e goEvent
+		if err := json.Unmarshal(line, &e); err != nil {
+			fmt.Fprintln(w, string(line)) // of the build, or of something else
+			return
+		}
+		// Only what people read without -v: what belongs to no test, and the end of those that did not pass.
+		if e.Output != "" && (e.Test == "" || !strings.HasPrefix(e.Output, "=== ")) {
+			fmt.Fprint(w, e.Output)
+		}
+	})
+	_, err := io.Copy(lines, in)
+	lines.Close()
+	if err != nil {
+		return err
+	}
+	return w.Flush()
+}
