@@ -23,7 +23,7 @@ func refs(t *testing.T, dir string) []string {
 // the branch is the only name of its commits, and while another sandbox has the task.
 func TestRmBranch(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+	r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	r.want(0, "success", create()...)
 	branch := "refs/heads/" + r.order(0).TargetBranch
 	work := gittest.Git(t, r.bare, "commit-tree", "-m", "work", "-p", "main", "main^{tree}")
@@ -41,7 +41,7 @@ func TestRmBranch(t *testing.T) {
 	}
 	r.want(workorder.ExitGeneral, branch[len("refs/heads/"):], "rm", "--branch", tid)
 	kept()
-	r.st.Lease = &workorder.Lease{AttemptID: "00000000000000ff", Holder: "other", RenewedAt: time.Now(), TTLSeconds: 120}
+	r.st.Lease = &workorder.TaskLease{AttemptID: "00000000000000ff", Holder: "other", RenewedAt: time.Now(), TTLSeconds: 120}
 	r.put()
 	gittest.Git(t, r.bare, "update-ref", "refs/heads/main", work) // now its commits are elsewhere, too
 	gittest.Git(t, r.bare, "update-ref", "refs/heads/x", work)
@@ -69,7 +69,7 @@ func TestRmBranch(t *testing.T) {
 // TestRmBranchAgain: a removal that was interrupted after it deleted the refs can be repeated.
 func TestRmBranchAgain(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+	r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	r.want(0, "success", create()...)
 	for _, ref := range refs(t, r.bare) {
 		if ref != "refs/heads/main" {
@@ -83,7 +83,7 @@ func TestRmBranchAgain(t *testing.T) {
 // TestRmBranchOfARunningTask: a task that runs keeps all.
 func TestRmBranchOfARunningTask(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+	r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	r.hold = make(chan struct{})
 	r.want(0, "", create("--detach")...)
 	r.want(workorder.ExitGeneral, tid, "rm", "--branch", tid)
@@ -121,7 +121,7 @@ func TestRmBranchOfALocalRepository(t *testing.T) {
 	git("switch", "-q", "-c", "agent/"+tid+"-x")
 	git("commit", "-q", "--allow-empty", "-m", "work")
 	git("update-ref", workorder.CheckpointRef(tid), "HEAD")
-	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+	r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	lock, err := store.New(r.state).Create(&store.Record{TaskID: tid, CreatedAt: time.Now(), Collected: true, LocalRepo: repo, Status: workorder.StatusSuccess})
 	if err != nil {
 		t.Fatal(err)
