@@ -11,7 +11,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -46,27 +45,12 @@ func (r Branches) Find(ctx context.Context, name string) (*branch.Branch, error)
 
 // Handoff returns the repository that has the work of a sandbox: the work tree of it that the user is in, or else the one that the sandbox
 // was created from.
-func (r Branches) Handoff(ctx context.Context, b *branch.Branch) (*handoff.Place, error) {
-	dir, err := r.CurrentDir()
-	if err != nil {
-		return nil, err
-	}
-	err = b.Publish(ctx)
-	if errors.Is(err, branch.ErrNotShown) { // another remote has the name: the commits are enough
-		if lerr := b.Lend(ctx); lerr == nil {
-			err = nil
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
+func (r Branches) Handoff(ctx context.Context, b *branch.Branch) (*branch.Target, error) {
 	repo := b.Repo
 	if top, err := r.RepoRoot(); err == nil && top != "" && localrepo.Same(ctx, top, repo) {
 		repo = top
 	}
-	return handoff.Open(ctx, handoff.Work{
-		Of: "sandbox " + b.Sandbox, Branch: "sandbox-" + b.Sandbox, Repo: repo, Base: b.Base(ctx), Head: b.Head(ctx),
-	}, dir)
+	return b.Target(ctx, repo)
 }
 
 // Current returns the one sandbox's branch that descends from the HEAD of the repository in the current directory; nil if
@@ -117,7 +101,7 @@ func (r Branches) CheckInTree(ctx context.Context, verb, of, repo string) error 
 
 // SavedHandoff commits what no command has committed, and returns Handoff. If the sandbox is deleted afterwards, what cannot be
 // committed is an error.
-func (r Branches) SavedHandoff(ctx context.Context, verb string, b *branch.Branch, deleted bool) (*handoff.Place, error) {
+func (r Branches) SavedHandoff(ctx context.Context, verb string, b *branch.Branch, deleted bool) (*branch.Target, error) {
 	if err := r.CheckInTree(ctx, verb, b.Sandbox, b.Repo); err != nil {
 		return nil, err
 	}

@@ -6,12 +6,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
@@ -152,7 +153,11 @@ func (e *Env) CurrentDir() (string, error) {
 	if e.Dir != "" {
 		return e.Dir, nil
 	}
-	return handoff.Here()
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("find the current directory: %w", err)
+	}
+	return dir, nil
 }
 
 // RepoRoot returns the root of the repository that the user is in; "" outside of any.

@@ -13,7 +13,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
@@ -229,7 +228,8 @@ func (t *Tasks) mayDeleteBranch(ctx context.Context, rec *store.Record, order *w
 	case pr.State == forge.StateOpen:
 		return fault.New(workorder.ExitGeneral, fmt.Errorf("pull request #%d of %s is open", pr.Number, branch),
 			"close or merge it first, or use --force")
-	case head == merged, pr.State == forge.StateMerged && pr.HeadSHA == head, res != nil && head == res.BaseSHA, t.exists(ctx, rec, branch, head):
+	case head == merged, pr.State == forge.StateMerged && pr.HeadSHA == head, res != nil && head == res.BaseSHA,
+		t.exists(ctx, rec, branch, head):
 		return nil
 	}
 	what := fmt.Sprintf("branch %s (at %.10s) has commits that exist nowhere else", branch, head)
@@ -248,7 +248,7 @@ func (t *Tasks) exists(ctx context.Context, rec *store.Record, branch, commit st
 	dir, own := rec.LocalRepo, []string{workorder.BranchRef(branch)}
 	if dir == "" {
 		top, err := t.RepoRoot()
-		if err != nil || top == "" || !handoff.Of(ctx, rec.Repo, top) {
+		if err != nil || top == "" || !localrepo.BelongsTo(ctx, rec.Repo, top) {
 			return false
 		}
 		dir, own = top, []string{"refs/remotes/*/" + branch}

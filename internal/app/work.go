@@ -11,7 +11,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
@@ -127,7 +126,7 @@ func (e *Env) lastTask(ctx context.Context) (*store.Record, error) {
 		return newest[0], nil
 	}
 	for _, rec := range newest {
-		if handoff.Of(ctx, cmp.Or(rec.LocalRepo, rec.Repo), top) {
+		if localrepo.BelongsTo(ctx, cmp.Or(rec.LocalRepo, rec.Repo), top) {
 			return rec, nil
 		}
 	}
@@ -137,7 +136,7 @@ func (e *Env) lastTask(ctx context.Context) (*store.Record, error) {
 }
 
 // Open returns the repository of this machine that has the work.
-func (w *Work) Open(ctx context.Context) (*handoff.Place, error) {
+func (w *Work) Open(ctx context.Context) (*branch.Target, error) {
 	if w.Branch != nil {
 		return w.env.Branches().Handoff(ctx, w.Branch)
 	}
@@ -153,14 +152,14 @@ func (w *Work) Open(ctx context.Context) (*handoff.Place, error) {
 	if top := localrepo.RepoRoot(dir); filepath.IsAbs(repo) && top != "" && localrepo.Same(ctx, top, repo) { // another work tree of it
 		repo = top
 	}
-	return handoff.Open(ctx, handoff.Work{
+	return branch.Source{
 		Of: "task " + w.Task.TaskID, Branch: res.Branch, Repo: repo, Base: res.BaseSHA, Head: res.HeadSHA,
-	}, dir)
+	}.Target(ctx, dir)
 }
 
 // OpenHere is Open for a verb that changes the working tree that the user is in. A sandbox's uncommitted changes are
 // committed first. If the sandbox is deleted afterwards, changes that cannot be committed are an error.
-func (w *Work) OpenHere(ctx context.Context, verb string, deleted bool) (*handoff.Place, error) {
+func (w *Work) OpenHere(ctx context.Context, verb string, deleted bool) (*branch.Target, error) {
 	if w.Branch != nil {
 		return w.env.Branches().SavedHandoff(ctx, verb, w.Branch, deleted)
 	}

@@ -191,8 +191,8 @@ func (e *sandboxEnvironment) Checkpoint(ctx context.Context, name string) (c Env
 	if _, err := e.env.Sandboxes().TrySave(ctx, e.sb, sandbox.CommandRecord{Subject: "Save"}); err != nil {
 		return c, err
 	}
-	c.Commit, err = e.b.Checkpoint(ctx, name)
-	if errors.Is(err, branch.ErrCheckpoint) {
+	c.Commit, err = e.sb.Branch().Tag(ctx, name)
+	if errors.Is(err, sandbox.ErrExists) {
 		return c, &WrongError{Err: err}
 	}
 	if err != nil {

@@ -2,6 +2,7 @@ package branch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -87,6 +88,20 @@ func (b *Branch) Lend(ctx context.Context) error {
 		return fmt.Errorf("fetch the branch of sandbox %s into %s: %w", b.Sandbox, b.Repo, err)
 	}
 	return nil
+}
+
+// Target opens repo, the user's repository or a worktree of it, with the branch's commits.
+func (b *Branch) Target(ctx context.Context, repo string) (*Target, error) {
+	err := b.Publish(ctx)
+	if errors.Is(err, ErrNotShown) && b.Lend(ctx) == nil { // another remote has the name: the commits are enough
+		err = nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return Source{
+		Of: "sandbox " + b.Sandbox, Branch: "sandbox-" + b.Sandbox, Repo: repo, Base: b.Base(ctx), Head: b.Head(ctx),
+	}.Target(ctx, repo)
 }
 
 // shows reports whether the user's repository shows a commit. It runs after each command, so it reads the ref's file first,

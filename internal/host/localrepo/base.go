@@ -340,3 +340,16 @@ func remote(s string) string {
 	}
 	return strings.ToLower(host) + "/" + strings.TrimSuffix(strings.Trim(path, "/"), ".git")
 }
+
+// BelongsTo reports whether repo, a path or a URL, is the repository at top, or the one that top is a clone of.
+func BelongsTo(ctx context.Context, repo, top string) bool {
+	if filepath.IsAbs(repo) {
+		return RepoRoot(repo) == top
+	}
+	return IsClone(ctx, top, repo)
+}
+
+// IsClone reports whether the repository at dir has a remote with the URL.
+func IsClone(ctx context.Context, dir, url string) bool {
+	return slices.ContainsFunc(Remotes(ctx, dir), func(remote string) bool { return SameRemote(remote, url) })
+}

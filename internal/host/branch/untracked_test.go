@@ -1,4 +1,4 @@
-package handoff_test
+package branch_test
 
 import (
 	"errors"
@@ -6,15 +6,15 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // plain is a repository with one commit, and a function that commits files on the work's branch: text by path, "" for none, and a link for a text that begins with "-> ".
-func plain(t *testing.T, base, work map[string]string) (dir string, w handoff.Work) {
+func plain(t *testing.T, base, work map[string]string) (dir string, w branch.Source) {
 	t.Helper()
 	dir = t.TempDir()
 	git := func(args ...string) string { t.Helper(); return gittest.Git(t, dir, args...) }
@@ -39,7 +39,7 @@ func plain(t *testing.T, base, work map[string]string) (dir string, w handoff.Wo
 		return git("rev-parse", "HEAD")
 	}
 	git("init", "-q", "-b", "main")
-	w = handoff.Work{Of: "sandbox x", Branch: branch, Repo: dir, Base: commit(base)}
+	w = branch.Source{Of: "sandbox x", Branch: taskBranch, Repo: dir, Base: commit(base)}
 	git("symbolic-ref", "HEAD", "refs/heads/work")
 	git("update-ref", "HEAD", w.Base)
 	w.Head = commit(work)
@@ -110,18 +110,18 @@ func TestUntrackedIsKept(t *testing.T) {
 			}
 			before := gittest.Git(t, dir, "rev-parse", "HEAD")
 			verbs := map[string]func() error{
-				"apply":    func() error { _, err := open(t, w, "/").Apply(t.Context()); return err },
-				"merge":    func() error { _, err := open(t, w, "/").Merge(t.Context(), "m"); return err },
-				"checkout": func() error { _, err := open(t, w, "/").Checkout(t.Context()); return err },
+				"apply":    func() error { _, err := target(t, w, "/").Apply(t.Context()); return err },
+				"merge":    func() error { _, err := target(t, w, "/").Merge(t.Context(), "m"); return err },
+				"checkout": func() error { _, err := target(t, w, "/").Checkout(t.Context()); return err },
 			}
 			for _, verb := range []string{"apply", "merge", "checkout"} {
 				if c.free && verb == "checkout" && c.base["k"] != "" {
 					continue // there the file is of the branch
 				}
 				err := verbs[verb]()
-				refused := fault.Code(err) == workorder.ExitGit && errors.Is(err, handoff.ErrUntracked)
+				refused := fault.Code(err) == workorder.ExitGit && errors.Is(err, branch.ErrUntracked)
 				if c.conflicts && verb == "apply" {
-					refused = errors.Is(err, handoff.ErrConflict)
+					refused = errors.Is(err, branch.ErrConflict)
 				}
 				if !c.free && !refused || c.free && err != nil {
 					t.Errorf("%s: %v", verb, err)
@@ -175,8 +175,8 @@ func TestMergeKeepsAll(t *testing.T) {
 			}
 			dir, w := plain(t, base, work)
 			sh(t, dir, "mkdir -p s; "+c.script)
-			_, err := open(t, w, "/").Merge(t.Context(), "m")
-			if c.free != (err == nil) || !c.free && !errors.Is(err, handoff.ErrUntracked) {
+			_, err := target(t, w, "/").Merge(t.Context(), "m")
+			if c.free != (err == nil) || !c.free && !errors.Is(err, branch.ErrUntracked) {
 				t.Errorf("%v", err)
 			}
 			if read(t, filepath.Join(dir, filepath.FromSlash(c.file))) != "mine\n" {

@@ -1,4 +1,4 @@
-package handoff
+package branch
 
 import (
 	"context"
@@ -28,16 +28,16 @@ const gitlink = "160000"
 
 // keepUntracked refuses to bring one of the commits or trees into the work tree where a file that git does not track
 // would be lost. Git itself protects those that no rule ignores, and takes the ignored ones (.env) for expendable.
-func (p *Place) keepUntracked(ctx context.Context, what string, targets ...string) error {
+func (t *Target) keepUntracked(ctx context.Context, what string, targets ...string) error {
 	from := "HEAD"
-	if p.repo.Empty {
+	if t.repo.Empty {
 		from = emptyTree
 	}
 	added := map[string]bool{} // whether it is a submodule, by path
 	var lost []string
 	for _, to := range targets {
 		var change []string // modes, ids and kind of the path that follows
-		if err := p.git.Each(ctx, func(field string) {
+		if err := t.git.Each(ctx, func(field string) {
 			switch {
 			case change == nil:
 				change = strings.Fields(strings.TrimPrefix(field, ":"))
@@ -45,7 +45,7 @@ func (p *Place) keepUntracked(ctx context.Context, what string, targets ...strin
 			case change[4] == "A":
 				added[field] = change[1] == gitlink
 			case change[0] == gitlink: // git removes the submodule's files with what is not committed in it
-				if in, err := os.ReadDir(p.file(field)); len(in) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+				if in, err := os.ReadDir(t.file(field)); len(in) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
 					lost = append(lost, field+"/")
 				}
 			}
@@ -55,7 +55,7 @@ func (p *Place) keepUntracked(ctx context.Context, what string, targets ...strin
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	inTheWay, err := p.inTheWay(ctx, added)
+	inTheWay, err := t.inTheWay(ctx, added)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -65,11 +65,11 @@ func (p *Place) keepUntracked(ctx context.Context, what string, targets ...strin
 // keepAside refuses to put the user's changes aside, as `git merge --autostash` does, where that would lose files: it
 // first makes the work tree that of HEAD, over what git does not track, and over changes of files that are marked as
 // unchanged (`git update-index --assume-unchanged`).
-func (p *Place) keepAside(ctx context.Context, what string) error {
+func (t *Target) keepAside(ctx context.Context, what string) error {
 	replaced := map[string]bool{} // whether it is a submodule, by path
 	for _, args := range [][]string{{"--cached"}, nil} {
 		var change []string // modes, ids and kind of the path that follows
-		if err := p.git.Each(ctx, func(field string) {
+		if err := t.git.Each(ctx, func(field string) {
 			if change == nil {
 				change = strings.Fields(strings.TrimPrefix(field, ":"))
 				return
@@ -80,11 +80,11 @@ func (p *Place) keepAside(ctx context.Context, what string) error {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	lost, err := p.inTheWay(ctx, replaced)
+	lost, err := t.inTheWay(ctx, replaced)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	assumed, err := p.assumed(ctx)
+	assumed, err := t.assumed(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -92,22 +92,22 @@ func (p *Place) keepAside(ctx context.Context, what string) error {
 }
 
 // assumed lists the changed files that are marked as unchanged (`git update-index --assume-unchanged`).
-func (p *Place) assumed(ctx context.Context) (changed []string, err error) {
+func (t *Target) assumed(ctx context.Context) (changed []string, err error) {
 	told := map[string]bool{}
-	if err := p.git.Each(ctx, func(line string) {
+	if err := t.git.Each(ctx, func(line string) {
 		if tag, name, ok := strings.Cut(line, " "); ok && strings.ToLower(tag) == tag && tag != "s" { // s has no file
 			told[name] = true
 		}
 	}, "ls-files", "-v", "-z"); err != nil || len(told) == 0 {
 		return nil, err
 	}
-	out, err := p.git.Output(ctx, "rev-parse", "--git-path", "index")
+	out, err := t.git.Output(ctx, "rev-parse", "--git-path", "index")
 	if err != nil {
 		return nil, err
 	}
 	index := strings.TrimSuffix(string(out), "\n")
 	if !filepath.IsAbs(index) {
-		index = filepath.Join(p.repo.Path, index)
+		index = filepath.Join(t.repo.Path, index)
 	}
 	known, err := os.ReadFile(index)
 	if err != nil {
@@ -118,7 +118,7 @@ func (p *Place) assumed(ctx context.Context) (changed []string, err error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	r := p.git
+	r := t.git
 	r.Env = append(slices.Clone(r.Env), "GIT_INDEX_FILE="+filepath.Join(dir, "index"))
 	r.Stdin = strings.Join(slices.Collect(maps.Keys(told)), "\x00")
 	if err := os.WriteFile(filepath.Join(dir, "index"), known, 0o600); err != nil {
@@ -157,18 +157,18 @@ var ErrUntracked = errors.New("these files in your work tree are not tracked, ig
 	"overwritten")
 
 // inTheWay returns what writing these paths would replace although the index does not have it.
-func (p *Place) inTheWay(ctx context.Context, added map[string]bool) (lost []string, err error) {
+func (t *Target) inTheWay(ctx context.Context, added map[string]bool) (lost []string, err error) {
 	there := map[string]bool{} // whether it is a folder
 	dirs := map[string]bool{".": true}
 	for name, submodule := range added {
-		if at, dir := p.existing(name, dirs); at != "" && (!dir || !submodule) {
+		if at, dir := t.existing(name, dirs); at != "" && (!dir || !submodule) {
 			there[at] = dir
 		}
 	}
 	if len(there) == 0 {
 		return nil, nil
 	}
-	tracked, fold, err := p.tracked(ctx)
+	tracked, fold, err := t.tracked(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -176,11 +176,11 @@ func (p *Place) inTheWay(ctx context.Context, added map[string]bool) (lost []str
 		if tracked[fold(at)] && !dir {
 			continue // git itself looks whether it has changes
 		}
-		err := filepath.WalkDir(p.file(at), func(file string, d fs.DirEntry, err error) error {
+		err := filepath.WalkDir(t.file(at), func(file string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() {
 				return nil
 			}
-			name, rerr := filepath.Rel(p.repo.Path, file)
+			name, rerr := filepath.Rel(t.repo.Path, file)
 			if rerr != nil {
 				return rerr
 			}
@@ -200,13 +200,13 @@ func (p *Place) inTheWay(ctx context.Context, added map[string]bool) (lost []str
 }
 
 // file is a path of a tree in the work tree.
-func (p *Place) file(name string) string {
-	return filepath.Join(p.repo.Path, filepath.FromSlash(name))
+func (t *Target) file(name string) string {
+	return filepath.Join(t.repo.Path, filepath.FromSlash(name))
 }
 
 // existing is the part of a path that is there: all of it, or the first component that is no folder; dir says that it
 // is one. It is "" where nothing is. dirs are the folders seen so far.
-func (p *Place) existing(name string, dirs map[string]bool) (at string, dir bool) {
+func (t *Target) existing(name string, dirs map[string]bool) (at string, dir bool) {
 	for i, c := range name + "/" {
 		if c != '/' {
 			continue
@@ -215,7 +215,7 @@ func (p *Place) existing(name string, dirs map[string]bool) (at string, dir bool
 		if i < len(name) && dirs[at] {
 			continue
 		}
-		st, err := os.Lstat(p.file(at))
+		st, err := os.Lstat(t.file(at))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return "", false
@@ -230,12 +230,12 @@ func (p *Place) existing(name string, dirs map[string]bool) (at string, dir bool
 }
 
 // tracked are the paths of the index, as fold writes them: a file system may not tell cases apart.
-func (p *Place) tracked(ctx context.Context) (paths map[string]bool, fold func(string) string, err error) {
+func (t *Target) tracked(ctx context.Context) (paths map[string]bool, fold func(string) string, err error) {
 	fold = func(s string) string { return s }
-	if out, err := p.git.Output(ctx, "config", "--type=bool", "core.ignoreCase"); err == nil && strings.TrimSpace(string(out)) == "true" {
+	if out, err := t.git.Output(ctx, "config", "--type=bool", "core.ignoreCase"); err == nil && strings.TrimSpace(string(out)) == "true" {
 		fold = strings.ToLower
 	}
 	paths = map[string]bool{}
-	err = p.git.Each(ctx, func(name string) { paths[fold(name)] = true }, "ls-files", "-z")
+	err = t.git.Each(ctx, func(name string) { paths[fold(name)] = true }, "ls-files", "-z")
 	return paths, fold, err
 }

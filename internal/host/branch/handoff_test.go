@@ -1,4 +1,4 @@
-package handoff_test
+package branch_test
 
 import (
 	"errors"
@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -31,10 +31,10 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-const branch = "agent/T-A1B2C3D4-x"
+const taskBranch = "agent/T-A1B2C3D4-x"
 
 // repository has a task's branch with one commit: a changes, new is there; a program of its configuration must never run.
-func repository(t *testing.T) (dir string, w handoff.Work) {
+func repository(t *testing.T) (dir string, w branch.Source) {
 	t.Helper()
 	dir = t.TempDir()
 	git := func(args ...string) string { t.Helper(); return gittest.Git(t, dir, args...) }
@@ -44,7 +44,7 @@ func repository(t *testing.T) (dir string, w handoff.Work) {
 	git("add", "-A")
 	git("commit", "-q", "-m", "base")
 	base := git("rev-parse", "HEAD")
-	git("switch", "-q", "-c", branch)
+	git("switch", "-q", "-c", taskBranch)
 	write(t, filepath.Join(dir, "a"), "one\ntwo\n3\n")
 	write(t, filepath.Join(dir, "new"), "new\n")
 	write(t, filepath.Join(dir, ".gitattributes"), "* diff=evil filter=evil\n")
@@ -65,12 +65,12 @@ func repository(t *testing.T) (dir string, w handoff.Work) {
 			t.Error("a program that the repository names ran")
 		}
 	})
-	return dir, handoff.Work{Of: "task T-A1B2C3D4", Branch: branch, Repo: dir, Base: base, Head: head}
+	return dir, branch.Source{Of: "task T-A1B2C3D4", Branch: taskBranch, Repo: dir, Base: base, Head: head}
 }
 
-func open(t *testing.T, w handoff.Work, dir string) *handoff.Place {
+func target(t *testing.T, w branch.Source, dir string) *branch.Target {
 	t.Helper()
-	p, err := handoff.Open(t.Context(), w, dir)
+	p, err := w.Target(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestDiff(t *testing.T) {
 	t.Parallel()
 	dir, w := repository(t)
 	var out strings.Builder
-	if err := open(t, w, "/").Diff(t.Context(), &out, "--name-only"); err != nil || out.String() != ".gitattributes\na\nnew\n" {
+	if err := target(t, w, "/").Diff(t.Context(), &out, "--name-only"); err != nil || out.String() != ".gitattributes\na\nnew\n" {
 		t.Errorf("%q, %v", &out, err)
 	}
 	for _, setting := range []string{
@@ -97,7 +97,7 @@ func TestDiff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(open(t, w, "/").Diff(t.Context(), f, "--binary"), f.Close()); err != nil {
+	if err := errors.Join(target(t, w, "/").Diff(t.Context(), f, "--binary"), f.Close()); err != nil {
 		t.Fatal(err)
 	}
 	clone := t.TempDir()
@@ -115,12 +115,12 @@ func TestCheckout(t *testing.T) {
 	t.Parallel()
 	dir, w := repository(t)
 	write(t, filepath.Join(dir, "a"), "mine\n")
-	if _, err := open(t, w, "/").Checkout(t.Context()); fault.Code(err) != workorder.ExitGit || read(t, filepath.Join(dir, "a")) != "mine\n" {
+	if _, err := target(t, w, "/").Checkout(t.Context()); fault.Code(err) != workorder.ExitGit || read(t, filepath.Join(dir, "a")) != "mine\n" {
 		t.Errorf("over a change: %v", err)
 	}
 	write(t, filepath.Join(dir, "a"), "one\ntwo\nthree\n")
-	before, err := open(t, w, "/").Checkout(t.Context())
-	if err != nil || before != "main" || read(t, filepath.Join(dir, "new")) != "new\n" || gittest.Git(t, dir, "branch", "--show-current") != branch {
+	before, err := target(t, w, "/").Checkout(t.Context())
+	if err != nil || before != "main" || read(t, filepath.Join(dir, "new")) != "new\n" || gittest.Git(t, dir, "branch", "--show-current") != taskBranch {
 		t.Errorf("before %q, %v", before, err)
 	}
 }
@@ -168,14 +168,14 @@ func TestCheckoutAgain(t *testing.T) {
 			w.Head = commit("later")(first)
 			at := gittest.Git(t, dir, "rev-parse", c.at(first, w.Head, commit("mine")))
 			if c.of != "" {
-				gittest.Git(t, dir, "config", "branch."+branch+".sandbox-agent", c.of)
+				gittest.Git(t, dir, "config", "branch."+taskBranch+".sandbox-agent", c.of)
 			}
-			gittest.Git(t, dir, "update-ref", "refs/heads/"+branch, at)
-			_, err := open(t, w, "/").Checkout(t.Context())
+			gittest.Git(t, dir, "update-ref", "refs/heads/"+taskBranch, at)
+			_, err := target(t, w, "/").Checkout(t.Context())
 			if (err != nil) != c.refused || c.refused && (fault.Code(err) != workorder.ExitGit || fault.Hint(err) == "") {
 				t.Errorf("%v", err)
 			}
-			if got, want := gittest.Git(t, dir, "rev-parse", branch), c.want(at, w.Head); got != want {
+			if got, want := gittest.Git(t, dir, "rev-parse", taskBranch), c.want(at, w.Head); got != want {
 				t.Errorf("at %s, want %s", got, want)
 			}
 			if on := gittest.Git(t, dir, "branch", "--show-current"); (on == "main") != c.refused {
@@ -192,7 +192,7 @@ func TestApply(t *testing.T) {
 	write(t, filepath.Join(dir, "b"), "moved\n")
 	gittest.Git(t, dir, "commit", "-q", "-a", "-m", "later")
 	write(t, filepath.Join(dir, "b"), "mine\n") // another file than the task's
-	files, err := open(t, w, "/").Apply(t.Context())
+	files, err := target(t, w, "/").Apply(t.Context())
 	if err != nil || !slices.Equal(files, []string{".gitattributes", "a", "new"}) {
 		t.Fatalf("%q, %v", files, err)
 	}
@@ -209,14 +209,14 @@ func TestApplyRefuses(t *testing.T) {
 	t.Parallel()
 	dir, w := repository(t)
 	write(t, filepath.Join(dir, "a"), "mine\n")
-	if _, err := open(t, w, "/").Apply(t.Context()); fault.Code(err) != workorder.ExitGit || errors.Is(err, handoff.ErrConflict) {
+	if _, err := target(t, w, "/").Apply(t.Context()); fault.Code(err) != workorder.ExitGit || errors.Is(err, branch.ErrConflict) {
 		t.Errorf("over a change: %v", err)
 	}
 	if read(t, filepath.Join(dir, "a")) != "mine\n" || read(t, filepath.Join(dir, "new")) != "" {
 		t.Error("something was touched")
 	}
 	gittest.Git(t, dir, "commit", "-q", "-a", "-m", "conflicts")
-	if _, err := open(t, w, "/").Apply(t.Context()); !errors.Is(err, handoff.ErrConflict) {
+	if _, err := target(t, w, "/").Apply(t.Context()); !errors.Is(err, branch.ErrConflict) {
 		t.Errorf("a conflict: %v", err)
 	}
 	if got := gittest.Git(t, dir, "status", "--porcelain"); got != "" {
@@ -229,17 +229,17 @@ func TestClone(t *testing.T) {
 	t.Parallel()
 	dir, w := repository(t)
 	w.Repo = "https://example.com/a/b.git"
-	if _, err := handoff.Open(t.Context(), w, dir); fault.Code(err) != workorder.ExitUsage {
+	if _, err := w.Target(t.Context(), dir); fault.Code(err) != workorder.ExitUsage {
 		t.Errorf("no clone: %v", err)
 	}
 	gittest.Git(t, dir, "remote", "add", "origin", "git@example.com:a/b")
-	open(t, w, dir)
+	target(t, w, dir)
 	w.Head = strings.Repeat("a", 40)
-	if _, err := handoff.Open(t.Context(), w, dir); fault.Code(err) != workorder.ExitGit || fault.Hint(err) == "" {
+	if _, err := w.Target(t.Context(), dir); fault.Code(err) != workorder.ExitGit || fault.Hint(err) == "" {
 		t.Errorf("not fetched: %v", err)
 	}
 	w.Head = ""
-	if _, err := handoff.Open(t.Context(), w, dir); fault.Code(err) != workorder.ExitNotFound {
+	if _, err := w.Target(t.Context(), dir); fault.Code(err) != workorder.ExitNotFound {
 		t.Errorf("no commits: %v", err)
 	}
 }
@@ -254,7 +254,7 @@ func TestOf(t *testing.T) {
 	for repo, want := range map[string]bool{
 		dir: true, other: false, "": false, "https://example.com/a/b.git": true, "https://example.com/a/c.git": false,
 	} {
-		if got := handoff.Of(t.Context(), repo, top); got != want {
+		if got := localrepo.BelongsTo(t.Context(), repo, top); got != want {
 			t.Errorf("a task of %q: %v, want %v", repo, got, want)
 		}
 	}
@@ -270,12 +270,12 @@ func TestMergeUnfinished(t *testing.T) {
 	gittest.Git(t, dir, "commit", "-q", "-m", "other")
 	gittest.Git(t, dir, "-c", "core.hooksPath=/dev/null", "switch", "-q", "main")
 	gittest.Git(t, dir, "merge", "-q", "--no-ff", "--no-commit", "other")
-	if _, err := open(t, w, "/").Merge(t.Context(), "m"); err == nil || errors.Is(err, handoff.ErrConflict) {
+	if _, err := target(t, w, "/").Merge(t.Context(), "m"); err == nil || errors.Is(err, branch.ErrConflict) {
 		t.Errorf("in another merge: %v", err)
 	}
 	gittest.Git(t, dir, "merge", "--abort")
 	write(t, filepath.Join(dir, "a"), "mine\n")
-	if _, err := open(t, w, "/").Merge(t.Context(), "m"); err == nil {
+	if _, err := target(t, w, "/").Merge(t.Context(), "m"); err == nil {
 		t.Error("changes that do not fit are aside, and nobody says so")
 	}
 	if got := gittest.Git(t, dir, "stash", "list"); got == "" {
@@ -283,7 +283,7 @@ func TestMergeUnfinished(t *testing.T) {
 	}
 	// One that was killed at its end.
 	write(t, filepath.Join(dir, ".git", "MERGE_HEAD"), w.Head+"\n")
-	if without, err := open(t, w, "/").Merge(t.Context(), "m"); err == nil {
+	if without, err := target(t, w, "/").Merge(t.Context(), "m"); err == nil {
 		t.Errorf("the merge is not concluded: %t", without)
 	}
 }
