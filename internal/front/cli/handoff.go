@@ -111,8 +111,8 @@ func (d *diffWriter) flush() error {
 // commitID is the full ID of a commit.
 var commitID = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
-// checkBranchName returns a usage error for the name of a local branch that git refuses, or that means something else as well: names below sandbox/ are those of
-// sandboxes' own branches.
+// checkBranchName returns a usage error for the name of a local branch that git refuses, or that means something else
+// as well: names below sandbox/ are those of sandboxes' own branches.
 func (a *App) checkBranchName(ctx context.Context, name string) error {
 	const hint = "for example: -b try"
 	switch {

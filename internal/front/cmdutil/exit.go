@@ -60,8 +60,8 @@ const (
 	ExitLost = 125
 )
 
-// TellEnd prints what the exit code does not say: why a command could not be started, and what ended it. more says how to get more memory; limit is the timeout, or 0
-// if it is not known.
+// TellEnd prints what the exit code does not say: why a command could not be started, and what ended it. more says
+// how to get more memory; limit is the timeout, or 0 if it is not known.
 func (f *Factory) TellEnd(r sandbox.RunResult, limit time.Duration, more string) {
 	if r.Reason != "" {
 		fmt.Fprintln(f.Stderr, "error: "+r.Reason)
@@ -78,7 +78,8 @@ func (f *Factory) TellEnd(r sandbox.RunResult, limit time.Duration, more string)
 	}
 }
 
-// toldSignal reports whether a user would not know of the signal: a shell, too, says nothing of Ctrl-C, a closed pipe and a closed terminal.
+// toldSignal reports whether a user would not know of the signal: a shell, too, says nothing of Ctrl-C, a closed pipe
+// and a closed terminal.
 func toldSignal(s syscall.Signal) bool {
 	return s != 0 && s != syscall.SIGINT && s != syscall.SIGPIPE && s != syscall.SIGHUP
 }

@@ -71,7 +71,8 @@ func (s *Server) readFile(ctx context.Context, e Environment, a *readArguments) 
 	return res, err
 }
 
-// linesOf is a part of a text, by lines counted from 1; nil is the first, or the last. The note says where it is not all that was asked for.
+// linesOf is a part of a text, by lines counted from 1; nil is the first, or the last. The note says where it is not
+// all that was asked for.
 func linesOf(s string, start, end *int) (part, note string, err error) {
 	lines := strings.SplitAfter(s, "\n")
 	if last := len(lines) - 1; lines[last] == "" {

@@ -25,7 +25,8 @@ const (
 	maxHeader  = 64 << 10
 	headerTime = 5 * time.Second
 	idleTime   = 2 * time.Minute
-	// clientIdle ends the session of a client that asks nothing: it may be gone. Many clients end with theirs, so it is long; what costs, sessions of code, ends far earlier by itself.
+	// clientIdle ends the session of a client that asks nothing: it may be gone. Many clients end with theirs, so it is
+	// long; what costs, sessions of code, ends far earlier by itself.
 	clientIdle = 4 * time.Hour
 	// drainTime is what requests have to end with the server.
 	drainTime = 5 * time.Second

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lastAnswers is how long what was asked may go on once the input has ended, as that of `printf … | sandbox-agent mcp`: a client that ends the server so does not wait long, and one that is gone waits for nothing.
+// lastAnswers is how long what was asked may go on once the input has ended, as that of `printf … | sandbox-agent
+// mcp`: a client that ends the server so does not wait long, and one that is gone waits for nothing.
 const lastAnswers = 5 * time.Second
 
 // lasting is a connection whose input ends once what was asked is answered.

@@ -35,7 +35,8 @@ func schemaOf[A any](single bool) *jsonschema.Schema {
 	return s
 }
 
-// withoutNull removes null from the types of arguments: models need not send it, and the servers of some refuse lists of types. Values of maps keep it.
+// withoutNull removes null from the types of arguments: models need not send it, and the servers of some refuse lists
+// of types. Values of maps keep it.
 func withoutNull(s *jsonschema.Schema) {
 	if i := slices.Index(s.Types, "null"); i >= 0 {
 		s.Type, s.Types = s.Types[1-i], nil

@@ -1,4 +1,5 @@
-// Package mcpserver lets agents run code, hand out tasks and work in environments that they keep, over the Model Context Protocol: few tools, whose definitions have the same size whatever environments there are.
+// Package mcpserver lets agents run code, hand out tasks and work in environments that they keep, over the Model
+// Context Protocol: few tools, whose definitions have the same size whatever environments there are.
 package mcpserver
 
 import (
@@ -176,7 +177,8 @@ func (s *Server) run(ctx context.Context, client string, a *arguments) (*mcp.Cal
 	return &mcp.CallToolResult{IsError: res.ExitCode != 0, Content: shown.content(said)}, nil
 }
 
-// defaultOutput bounds the text of an answer of run, in bytes: a model reads all of it, and clients refuse what is larger than some 25,000 tokens.
+// defaultOutput bounds the text of an answer of run, in bytes: a model reads all of it, and clients refuse what is
+// larger than some 25,000 tokens.
 const defaultOutput = 24 << 10
 
 // bound puts into a result what a model is to read of its output and value, most bytes of all: notices of what was left out come on top.

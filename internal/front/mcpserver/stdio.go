@@ -89,8 +89,8 @@ func (m *messages) line() ([]byte, error) {
 	return each, nil // an end of the input comes again
 }
 
-// decodable is JSON that is a message, or an array of them, with a line for each: the SDK ends with an array that its protocol does not have, and with two
-// notifications in one.
+// decodable is JSON that is a message, or an array of them, with a line for each: the SDK ends with an array that its
+// protocol does not have, and with two notifications in one.
 func decodable(line []byte) (each []byte, err error) {
 	all := []json.RawMessage{line}
 	if line[0] == '[' {

@@ -65,7 +65,8 @@ func (p *pairs) UnmarshalJSON(b []byte) error {
 // usualImages are those that the image of tasks stands for.
 var usualImages = []string{"", "ubuntu:24.04", "ubuntu", "ubuntu:latest"}
 
-// ContainerUse reads an environment.json of container-use and makes a project file of that name of it. The notes are what has no counterpart.
+// ContainerUse reads an environment.json of container-use and makes a project file of that name of it. The notes are
+// what has no counterpart.
 func ContainerUse(file, name string) (text string, notes []string, err error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -56,7 +56,8 @@ func RunShell(ctx context.Context, engine runtime.Runtime, task string, box *run
 	return x.Exec(ctx, box.ID, cmd)
 }
 
-// checkShell asks the box's program whether a shell is possible. It is a call of its own, since the exit code of the next one is the command's.
+// checkShell asks the box's program whether a shell is possible. It is a call of its own, since the exit code of the
+// next one is the command's.
 func checkShell(ctx context.Context, x runtime.Execer, task, box string) error {
 	ctx, cancel := context.WithTimeout(ctx, shellCheckTime)
 	defer cancel()

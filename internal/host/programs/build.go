@@ -62,7 +62,8 @@ func builtWith() *source {
 	return &source{d.Path, d.Version, d.Sum}
 }
 
-// kept returns a program of a module, and builds it if no process did before. A whole program is never replaced: another process may be mounting it.
+// kept returns a program of a module, and builds it if no process did before. A whole program is never replaced:
+// another process may be mounting it.
 func (f *Finder) kept(ctx context.Context, m source, program, arch string, progress func(string)) ([]byte, error) {
 	key := sha256.Sum256([]byte(m.Path + "@" + m.Version + " " + m.Sum))
 	dir := filepath.Join(f.Dir, hex.EncodeToString(key[:])[:keyLength])

@@ -1,5 +1,6 @@
-// Package programs finds the programs that run inside sandboxes: guest and entrypoint. A release and a build by make carry them. A module from a proxy cannot: for
-// a Go program that imports it, and after `go install`, they are built once from the same version of the module and kept in the state directory.
+// Package programs finds the programs that run inside sandboxes: guest and entrypoint. A release and a build by make
+// carry them. A module from a proxy cannot: for a Go program that imports it, and after `go install`, they are built
+// once from the same version of the module and kept in the state directory.
 package programs
 
 import (
@@ -38,7 +39,8 @@ type Finder struct {
 	found sync.Map // []byte by name
 }
 
-// New returns a Finder of the programs in given, or else in the directory that EnvDir names; it keeps what it builds in the state directory.
+// New returns a Finder of the programs in given, or else in the directory that EnvDir names; it keeps what it builds
+// in the state directory.
 func New(given fs.FS, getenv func(string) string, stateDir string) *Finder {
 	f := &Finder{Given: given}
 	if dir := getenv(EnvDir); given == nil && dir != "" {

@@ -54,8 +54,8 @@ var (
 	ErrVersion = errors.New("the sandbox is of another version")
 )
 
-// Client talks to one guest. Its methods may be called concurrently; their errors are a *wire.Error of the guest, or hold ErrConnectionLost, or
-// the context's.
+// Client talks to one guest. Its methods may be called concurrently; their errors are a *wire.Error of the guest, or
+// hold ErrConnectionLost, or the context's.
 type Client struct {
 	conn  net.Conn
 	http  *http.Client
