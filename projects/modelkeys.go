@@ -30,7 +30,8 @@ func (p *Project) IsKey(s Secret) bool {
 // IsIdle reports whether a secret is only a key of models that the chosen harness does not use.
 func (p *Project) IsIdle(s Secret) bool {
 	apis := p.keyAPIs()
-	return len(apis) > 0 && s.Use == workorder.SecretForGateway && !p.opens(s, func(a workorder.ModelAPI) bool { return slices.Contains(apis, a) })
+	return len(apis) > 0 && s.Use == workorder.SecretForGateway &&
+		!p.opens(s, func(a workorder.ModelAPI) bool { return slices.Contains(apis, a) })
 }
 
 // opens reports whether the secret is a key of such an API.

@@ -41,7 +41,8 @@ func agentEnding(f agentFacts) workorder.Ending {
 			workorder.StatusInterrupted, workorder.EndedBySignal, workorder.ReasonSignal, "the run was stopped from outside while the agent worked",
 		)
 	case errors.Is(f.cause, ErrTimeout):
-		return ending(workorder.StatusTimeout, workorder.EndedByTimeout, workorder.ReasonTimeout, "timeout_minutes ran out while the agent worked")
+		return ending(workorder.StatusTimeout, workorder.EndedByTimeout, workorder.ReasonTimeout,
+			"timeout_minutes ran out while the agent worked")
 	case errors.Is(f.cause, errBudget), overBudget, f.refused && f.budget != nil:
 		reason := overspent(spent, *f.budget, f.earlier)
 		if f.refused && spent < *f.budget {

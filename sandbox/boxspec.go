@@ -83,7 +83,10 @@ func (cr *creator) envelope(ctx context.Context, s Spec, task string) (*workorde
 	o := workorder.Order{
 		Version: workorder.Version, TaskID: task, AttemptID: workorder.NewAttemptID(), Mode: workorder.ModeStandalone,
 		Project: s.Name, Author: git.DefaultAuthor(),
-		Standalone: &workorder.Standalone{IdleTimeoutMS: s.IdleTimeout.Milliseconds(), TTLMS: s.TTL.Milliseconds(), OwnerTimeoutMS: s.OwnerTimeout.Milliseconds()},
+		Standalone: &workorder.Standalone{
+			IdleTimeoutMS: s.IdleTimeout.Milliseconds(), TTLMS: s.TTL.Milliseconds(),
+			OwnerTimeoutMS: s.OwnerTimeout.Milliseconds(),
+		},
 	}
 	if s.Box != nil {
 		o.BoxSpec = *s.Box

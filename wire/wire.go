@@ -243,7 +243,10 @@ const (
 	CodeFailed      Code = "failed"
 )
 
-var codes = []Code{CodeBadRequest, CodeNotFound, CodeRefused, CodeExhausted, CodeDenied, CodeExists, CodeFileType, CodeUnsupported, CodeFailed}
+var codes = []Code{
+	CodeBadRequest, CodeNotFound, CodeRefused, CodeExhausted, CodeDenied, CodeExists, CodeFileType, CodeUnsupported,
+	CodeFailed,
+}
 
 // Error is the document of every unsuccessful answer.
 type Error struct {

@@ -76,6 +76,7 @@ func ReportsResult(a *Attempt, now time.Time) bool {
 }
 
 func (o *Order) checkIfExists(p *problems) {
-	p.require(o.IfExists == "" || slices.Contains(ListIfExists(), o.IfExists), "if_exists %q is unknown (known: %q)", o.IfExists, ListIfExists())
+	p.require(o.IfExists == "" || slices.Contains(ListIfExists(), o.IfExists), "if_exists %q is unknown (known: %q)", o.IfExists,
+		ListIfExists())
 	p.require(o.IfExists == "" || o.Mode != ModeRevise && o.Mode != ModeRebase, "mode %s does not support if_exists", o.Mode)
 }

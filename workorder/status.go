@@ -55,7 +55,8 @@ const (
 // Endings returns every EndedBy.
 func Endings() []EndedBy {
 	return []EndedBy{
-		EndedByAgent, EndedByValidation, EndedBySetup, EndedByServices, EndedByGit, EndedByBox, EndedByOrder, EndedBySignal, EndedByTimeout, EndedByBudget,
+		EndedByAgent, EndedByValidation, EndedBySetup, EndedByServices, EndedByGit, EndedByBox, EndedByOrder, EndedBySignal, EndedByTimeout,
+		EndedByBudget,
 		EndedByLimit, EndedByHang, EndedByLease, EndedByHost,
 	}
 }

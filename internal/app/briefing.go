@@ -43,7 +43,8 @@ func (f briefing) markdown() string {
 		if len(allow) == 0 {
 			allow = []string{"nothing"}
 		}
-		line("**Network: restricted.** It reaches: %s. All other connections are refused at once: do not retry, and do not look for a workaround.",
+		line("**Network: restricted.** It reaches: %s. All other connections are refused at once: "+
+			"do not retry, and do not look for a workaround.",
 			strings.Join(allow, ", "))
 	default:
 		line("**Network: full.**")

@@ -236,11 +236,17 @@ func write(out *bytes.Buffer, table string, numbers map[string]int, answers map[
 		}
 		spans = append(spans, span{n, n, answer, []string{name}})
 	}
+	const maxNames = 100 // characters of names in a line
 	fmt.Fprintf(out, "\nvar %s = []span{\n", table)
 	for _, s := range spans {
 		what := strings.Join(s.names, " ")
 		if s.answer == "allowed" && len(s.names) > 2 {
 			what = s.names[0] + " … " + s.names[len(s.names)-1]
+		}
+		for len(what) > maxNames { // the first names are above the entry
+			cut := strings.LastIndexByte(what[:maxNames], ' ')
+			fmt.Fprintf(out, "// %s\n", what[:cut])
+			what = what[cut+1:]
 		}
 		fmt.Fprintf(out, "{%d, %d, %s}, // %s\n", s.first, s.last, s.answer, what)
 	}

@@ -25,55 +25,57 @@ var callsAMD64 = []span{
 	{157, 160, allowed},       // prctl … setrlimit
 	{161, 161, refused},       // chroot
 	{162, 162, allowed},       // sync
-	{163, 185, refused},       // acct settimeofday mount umount2 swapon swapoff reboot sethostname setdomainname iopl ioperm create_module init_module delete_module get_kernel_syms query_module quotactl nfsservctl getpmsg putpmsg afs_syscall tuxcall security
-	{186, 211, allowed},       // gettid … get_thread_area
-	{212, 212, refused},       // lookup_dcookie
-	{213, 226, allowed},       // epoll_create … timer_delete
-	{227, 227, refused},       // clock_settime
-	{228, 235, allowed},       // clock_gettime … utimes
-	{236, 239, refused},       // vserver mbind set_mempolicy get_mempolicy
-	{240, 245, allowed},       // mq_open … mq_getsetattr
-	{246, 246, refused},       // kexec_load
-	{247, 247, allowed},       // waitid
-	{248, 250, refused},       // add_key request_key keyctl
-	{251, 255, allowed},       // ioprio_set … inotify_rm_watch
-	{256, 256, refused},       // migrate_pages
-	{257, 271, allowed},       // openat … ppoll
-	{272, 272, refused},       // unshare
-	{273, 278, allowed},       // set_robust_list … vmsplice
-	{279, 279, refused},       // move_pages
-	{280, 297, allowed},       // utimensat … rt_tgsigqueueinfo
-	{298, 298, refused},       // perf_event_open
-	{299, 299, allowed},       // recvmmsg
-	{300, 300, refused},       // fanotify_init
-	{301, 303, allowed},       // fanotify_mark … name_to_handle_at
-	{304, 304, refused},       // open_by_handle_at
-	{305, 307, allowed},       // clock_adjtime … sendmmsg
-	{308, 308, refused},       // setns
-	{309, 311, allowed},       // getcpu … process_vm_writev
-	{312, 313, refused},       // kcmp finit_module
-	{314, 319, allowed},       // sched_setattr … memfd_create
-	{320, 321, refused},       // kexec_file_load bpf
-	{322, 322, allowed},       // execveat
-	{323, 323, refused},       // userfaultfd
-	{324, 335, allowed},       // membarrier … uretprobe
-	{336, 336, refused},       // uprobe
-	{424, 424, allowed},       // pidfd_send_signal
-	{425, 427, absent},        // io_uring_setup io_uring_enter io_uring_register
-	{428, 433, refused},       // open_tree move_mount fsopen fsconfig fsmount fspick
-	{434, 434, allowed},       // pidfd_open
-	{435, 435, absent},        // clone3
-	{436, 437, allowed},       // close_range openat2
-	{438, 438, refused},       // pidfd_getfd
-	{439, 439, allowed},       // faccessat2
-	{440, 440, refused},       // process_madvise
-	{441, 441, allowed},       // epoll_pwait2
-	{442, 443, refused},       // mount_setattr quotactl_fd
-	{444, 449, allowed},       // landlock_create_ruleset … futex_waitv
-	{450, 450, refused},       // set_mempolicy_home_node
-	{451, 458, allowed},       // cachestat … listmount
-	{459, 461, refused},       // lsm_get_self_attr lsm_set_self_attr lsm_list_modules
-	{462, 466, allowed},       // mseal … removexattrat
+	// acct settimeofday mount umount2 swapon swapoff reboot sethostname setdomainname iopl ioperm
+	// create_module init_module delete_module get_kernel_syms query_module quotactl nfsservctl getpmsg
+	{163, 185, refused}, // putpmsg afs_syscall tuxcall security
+	{186, 211, allowed}, // gettid … get_thread_area
+	{212, 212, refused}, // lookup_dcookie
+	{213, 226, allowed}, // epoll_create … timer_delete
+	{227, 227, refused}, // clock_settime
+	{228, 235, allowed}, // clock_gettime … utimes
+	{236, 239, refused}, // vserver mbind set_mempolicy get_mempolicy
+	{240, 245, allowed}, // mq_open … mq_getsetattr
+	{246, 246, refused}, // kexec_load
+	{247, 247, allowed}, // waitid
+	{248, 250, refused}, // add_key request_key keyctl
+	{251, 255, allowed}, // ioprio_set … inotify_rm_watch
+	{256, 256, refused}, // migrate_pages
+	{257, 271, allowed}, // openat … ppoll
+	{272, 272, refused}, // unshare
+	{273, 278, allowed}, // set_robust_list … vmsplice
+	{279, 279, refused}, // move_pages
+	{280, 297, allowed}, // utimensat … rt_tgsigqueueinfo
+	{298, 298, refused}, // perf_event_open
+	{299, 299, allowed}, // recvmmsg
+	{300, 300, refused}, // fanotify_init
+	{301, 303, allowed}, // fanotify_mark … name_to_handle_at
+	{304, 304, refused}, // open_by_handle_at
+	{305, 307, allowed}, // clock_adjtime … sendmmsg
+	{308, 308, refused}, // setns
+	{309, 311, allowed}, // getcpu … process_vm_writev
+	{312, 313, refused}, // kcmp finit_module
+	{314, 319, allowed}, // sched_setattr … memfd_create
+	{320, 321, refused}, // kexec_file_load bpf
+	{322, 322, allowed}, // execveat
+	{323, 323, refused}, // userfaultfd
+	{324, 335, allowed}, // membarrier … uretprobe
+	{336, 336, refused}, // uprobe
+	{424, 424, allowed}, // pidfd_send_signal
+	{425, 427, absent},  // io_uring_setup io_uring_enter io_uring_register
+	{428, 433, refused}, // open_tree move_mount fsopen fsconfig fsmount fspick
+	{434, 434, allowed}, // pidfd_open
+	{435, 435, absent},  // clone3
+	{436, 437, allowed}, // close_range openat2
+	{438, 438, refused}, // pidfd_getfd
+	{439, 439, allowed}, // faccessat2
+	{440, 440, refused}, // process_madvise
+	{441, 441, allowed}, // epoll_pwait2
+	{442, 443, refused}, // mount_setattr quotactl_fd
+	{444, 449, allowed}, // landlock_create_ruleset … futex_waitv
+	{450, 450, refused}, // set_mempolicy_home_node
+	{451, 458, allowed}, // cachestat … listmount
+	{459, 461, refused}, // lsm_get_self_attr lsm_set_self_attr lsm_list_modules
+	{462, 466, allowed}, // mseal … removexattrat
 }
 
 var calls386 = []span{

@@ -98,7 +98,8 @@ func Answerable(a *workorder.ReviewAnswer) bool {
 
 // against are the flags beside which no check is believed.
 var against = []string{
-	workorder.FindingBaseTests, workorder.FindingTestDeleted, workorder.FindingTestSkipped, workorder.FindingReportMissing, workorder.FindingCheckEdited,
+	workorder.FindingBaseTests, workorder.FindingTestDeleted, workorder.FindingTestSkipped, workorder.FindingReportMissing,
+	workorder.FindingCheckEdited,
 	workorder.FindingBrokenOnHead, workorder.FindingTestWeakened, workorder.FindingHardCoded,
 }
 

@@ -117,7 +117,11 @@ func tiles(d Data, p *page) []tile {
 		is   workorder.Transition
 		name string
 		tone tone
-	}{{workorder.TransitionBroken, "Tests broken", bad}, {workorder.TransitionFixed, "Tests fixed", green}, {workorder.TransitionNewPasses, "Tests new", green}} {
+	}{
+		{workorder.TransitionBroken, "Tests broken", bad},
+		{workorder.TransitionFixed, "Tests fixed", green},
+		{workorder.TransitionNewPasses, "Tests new", green},
+	} {
 		if n := tests[t.is]; n > 0 {
 			ts = append(ts, tile{t.name, number(int64(n)), t.tone})
 		}

@@ -22,7 +22,8 @@ type seen struct {
 
 // ranks orders transitions for a reader, the worst first.
 var ranks = []workorder.Transition{
-	workorder.TransitionBroken, workorder.TransitionNewFails, workorder.TransitionDeleted, workorder.TransitionSkipped, workorder.TransitionFlaky,
+	workorder.TransitionBroken, workorder.TransitionNewFails, workorder.TransitionDeleted, workorder.TransitionSkipped,
+	workorder.TransitionFlaky,
 	workorder.TransitionStillFails, workorder.TransitionFixed, workorder.TransitionNewPasses, workorder.TransitionNotCompared,
 }
 

@@ -28,7 +28,8 @@ func SortFlags(flags []workorder.TestFinding) {
 }
 
 var kinds = []string{
-	workorder.FindingTestEdited, workorder.FindingBaseTests, workorder.FindingBrokenOnHead, workorder.FindingTestDeleted, workorder.FindingTestSkipped,
+	workorder.FindingTestEdited, workorder.FindingBaseTests, workorder.FindingBrokenOnHead, workorder.FindingTestDeleted,
+	workorder.FindingTestSkipped,
 	workorder.FindingReportMissing, workorder.FindingCheckEdited, workorder.FindingNothingProven,
 }
 

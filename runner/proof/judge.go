@@ -193,7 +193,10 @@ func (r *run) unproven() string {
 		if p.Transition == workorder.TransitionFixed || p.Transition == workorder.TransitionBroken {
 			return ""
 		}
-		for _, t := range []workorder.Transition{workorder.TransitionFixed, workorder.TransitionBroken, workorder.TransitionNewPasses, workorder.TransitionNewFails} {
+		for _, t := range []workorder.Transition{
+			workorder.TransitionFixed, workorder.TransitionBroken, workorder.TransitionNewPasses,
+			workorder.TransitionNewFails,
+		} {
 			if p.Counts[t] > 0 {
 				return ""
 			}

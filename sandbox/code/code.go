@@ -255,7 +255,8 @@ func CheckSession(name string) error {
 	if validName.MatchString(name) {
 		return nil
 	}
-	return fmt.Errorf("session %.80q is %w: use at most 64 letters, digits, dots, - and _, a letter or digit first", name, sandbox.ErrInvalidSpec)
+	return fmt.Errorf("session %.80q is %w: use at most 64 letters, digits, dots, - and _, a letter or digit first", name,
+		sandbox.ErrInvalidSpec)
 }
 
 // Run runs code to its end. It returns UnknownPresetError, SessionPresetError or sandbox.ErrInvalidSpec for an invalid request, and errors

@@ -64,7 +64,10 @@ func BuiltinPresets() []Preset {
 	return []Preset{
 		{Name: "node", Source: "preset", Description: "JavaScript, by Node.js", Interpreter: []string{"node", "-"}, Driver: sandbox.DriverNode},
 		{Name: "python", Source: "preset", Description: "Python 3", Interpreter: []string{"python3", "-"}, Driver: sandbox.DriverPython},
-		{Name: "shell", Source: "preset", Description: "bash", Interpreter: []string{"bash", "-c"}, CodeArgument: true, Driver: sandbox.DriverBash},
+		{
+			Name: "shell", Source: "preset", Description: "bash", Interpreter: []string{"bash", "-c"}, CodeArgument: true,
+			Driver: sandbox.DriverBash,
+		},
 	}
 }
 

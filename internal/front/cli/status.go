@@ -162,7 +162,8 @@ func (a *App) printStatus(s sandboxStatus) error {
 	}
 	row("network", "%s", network)
 	if s.Since != nil {
-		row("memory", "%s of %s", cmdutil.Megabytes(s.MemoryBytes), most(s.Spec.Limits.MemoryBytes > 0, cmdutil.Megabytes(s.Spec.Limits.MemoryBytes)))
+		row("memory", "%s of %s", cmdutil.Megabytes(s.MemoryBytes),
+			most(s.Spec.Limits.MemoryBytes > 0, cmdutil.Megabytes(s.Spec.Limits.MemoryBytes)))
 		row("processes", "%s of %s", counted(s.Processes), most(s.Spec.Limits.PIDs > 0, fmt.Sprint(s.Spec.Limits.PIDs)))
 		row("cpu", "%s of time, at most %s at once", s.CPU.Round(time.Millisecond),
 			most(s.Spec.Limits.CPUs > 0, fmt.Sprintf("%g", s.Spec.Limits.CPUs)))

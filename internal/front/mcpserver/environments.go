@@ -15,12 +15,19 @@ import (
 )
 
 // briefing is what a client tells its model of the environments.
-const briefing = `The environment_* tools give you sandboxes of the user's repository, called environments. Do all work on the repository in one: files by environment_file_*, commands by environment_run_cmd. Do not touch the user's own files, and do not run git or shell commands for this work outside of an environment.
-- Begin with environment_create, or environment_open if the user names an environment. Its answer has the id, which the other tools need. Keep to that one; do not switch to another without the user's permission.
-- Inside, the repository is at ` + sandbox.CloneDir + `. Commands begin there and relative paths are below it. Paths of the user's machine do not exist inside: never cd to them.
-- An environment begins at a commit; what the user has not committed is not in it.
-- Each change is committed by itself to the branch sandbox/ID in the user's repository. You need no git commit, and what git ignores or is outside of ` + sandbox.CloneDir + ` is not kept.
-- The user looks at the work with: sandbox-agent log ID, sandbox-agent diff ID, sandbox-agent checkout ID; and takes it with: sandbox-agent merge ID. Tell the user the id and these commands when you are done.`
+const briefing = "The environment_* tools give you sandboxes of the user's repository, called environments. " +
+	"Do all work on the repository in one: files by environment_file_*, commands by environment_run_cmd. " +
+	"Do not touch the user's own files, and do not run git or shell commands for this work outside of an environment.\n" +
+	"- Begin with environment_create, or environment_open if the user names an environment. " +
+	"Its answer has the id, which the other tools need. " +
+	"Keep to that one; do not switch to another without the user's permission.\n" +
+	"- Inside, the repository is at " + sandbox.CloneDir + ". Commands begin there and relative paths are below it. " +
+	"Paths of the user's machine do not exist inside: never cd to them.\n" +
+	"- An environment begins at a commit; what the user has not committed is not in it.\n" +
+	"- Each change is committed by itself to the branch sandbox/ID in the user's repository. " +
+	"You need no git commit, and what git ignores or is outside of " + sandbox.CloneDir + " is not kept.\n" +
+	"- The user looks at the work with: sandbox-agent log ID, sandbox-agent diff ID, sandbox-agent checkout ID; " +
+	"and takes it with: sandbox-agent merge ID. Tell the user the id and these commands when you are done."
 
 // oneAtATime is said where a model sees several.
 const oneAtATime = "Warning: do not work in another environment than your own unless the user has said so: others may be at work there."
@@ -203,19 +210,23 @@ func (s *Server) addEnvironments() {
 	tool := func(name, description string, hints *mcp.ToolAnnotations) *mcp.Tool {
 		return &mcp.Tool{Name: "environment_" + name, Description: description, Annotations: hints}
 	}
-	add(s, tool("create", "Make an environment: a sandbox with a clone of the user's repository, and a branch. Uncommitted changes of the user are not in it.", nil), s.createEnvironment)
+	add(s, tool("create", "Make an environment: a sandbox with a clone of the user's repository, and a branch. "+
+		"Uncommitted changes of the user are not in it.", nil), s.createEnvironment)
 	add(s, tool("open", "Work in an environment that is there.", looks), s.openEnvironment)
 	add(s, tool("list", "List the environments of the repository.", looks), s.listEnvironments)
 	add(s, tool("update", "Change an environment's title.", nil), on(s, s.update))
-	add(s, tool("config", "Recreate an environment with another configuration. Commits stay; other files and background commands are lost.", nil), on(s, s.config))
-	add(s, tool("run_cmd", "Run a command in an environment. What it changes is committed, unless it is in the background: that needs ports at which it listens to be waited for.", nil),
-		on(s, s.command))
+	add(s, tool("config", "Recreate an environment with another configuration. "+
+		"Commits stay; other files and background commands are lost.", nil), on(s, s.config))
+	add(s, tool("run_cmd", "Run a command in an environment. What it changes is committed, unless it is in the background: "+
+		"that needs ports at which it listens to be waited for.", nil), on(s, s.command))
 	add(s, tool("file_read", "Read a text file, or lines of it, counted from 1.", looks), on(s, s.readFile))
 	add(s, tool("file_list", "List a directory.", looks), on(s, s.listFiles))
 	add(s, tool("file_write", "Write a whole file.", nil), on(s, s.writeFile))
-	add(s, tool("file_edit", "Replace a text of a file. Where it is there several times, the answer lists them by id for which_match.", nil), on(s, s.editFile))
+	add(s, tool("file_edit", "Replace a text of a file. "+
+		"Where it is there several times, the answer lists them by id for which_match.", nil), on(s, s.editFile))
 	add(s, tool("file_delete", "Delete a file.", nil), on(s, s.deleteFile))
-	add(s, tool("add_service", "Add a service, such as a database, reachable by its name. This recreates the environment, as environment_config does.", nil), on(s, s.service))
+	add(s, tool("add_service", "Add a service, such as a database, reachable by its name. "+
+		"This recreates the environment, as environment_config does.", nil), on(s, s.service))
 	add(s, tool("checkpoint", "Keep the environment's state under a name.", nil), on(s, s.checkpoint))
 	add(s, tool("log", "Show an environment's commits, with the commands that were run.", looks),
 		on(s, func(ctx context.Context, e Environment, _ *target) (*mcp.CallToolResult, error) {
@@ -268,7 +279,8 @@ func answer(err error) (*mcp.CallToolResult, error) {
 	if _, already := errors.AsType[*jsonrpc.Error](err); already {
 		return nil, err
 	}
-	if _, wrong := errors.AsType[*WrongError](err); wrong || errors.Is(err, sandbox.ErrInvalidSpec) && !errors.Is(err, sandbox.ErrUnavailable) {
+	if _, wrong := errors.AsType[*WrongError](err); wrong ||
+		errors.Is(err, sandbox.ErrInvalidSpec) && !errors.Is(err, sandbox.ErrUnavailable) {
 		return nil, invalid(err)
 	}
 	return failed(err), nil
@@ -318,7 +330,8 @@ func (s *Server) createEnvironment(ctx context.Context, client string, a *create
 			e, err := s.o.Environments.Open(ctx, has)
 			if err == nil {
 				e.Close(ctx)
-				return withCommands(failed(fmt.Errorf("you work in environment %s: go on there, or ask the user whether another may take its place, and then say so by allow_replace", has)), has), nil
+				return withCommands(failed(fmt.Errorf("you work in environment %s: go on there, or ask the user whether another may "+
+					"take its place, and then say so by allow_replace", has)), has), nil
 			}
 			if _, gone := errors.AsType[*WrongError](err); !gone {
 				return answer(err)

@@ -299,7 +299,8 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) (any, error) {
 	case e.Stdin != "" && len(e.StdinBytes) > 0:
 		return nil, fmt.Errorf("the command is %w: name either stdin or stdin_base64", sandbox.ErrInvalidSpec)
 	case e.TimeoutSeconds < 0 || e.TimeoutSeconds > maxTimeout.Seconds():
-		return nil, fmt.Errorf("the command is %w: timeout_seconds %g: use 0 to %g", sandbox.ErrInvalidSpec, e.TimeoutSeconds, maxTimeout.Seconds())
+		return nil, fmt.Errorf("the command is %w: timeout_seconds %g: use 0 to %g", sandbox.ErrInvalidSpec, e.TimeoutSeconds,
+			maxTimeout.Seconds())
 	case e.MaxOutput < 0 || e.MaxOutput > maxOutput:
 		return nil, fmt.Errorf("the command is %w: max_output %d: use 0 to %d", sandbox.ErrInvalidSpec, e.MaxOutput, maxOutput)
 	}

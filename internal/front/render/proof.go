@@ -76,7 +76,8 @@ func (s *summary) proof(r *workorder.Result) {
 		}
 		var tests []string
 		for _, t := range []workorder.Transition{
-			workorder.TransitionBroken, workorder.TransitionNewFails, workorder.TransitionDeleted, workorder.TransitionSkipped, workorder.TransitionFlaky,
+			workorder.TransitionBroken, workorder.TransitionNewFails, workorder.TransitionDeleted, workorder.TransitionSkipped,
+			workorder.TransitionFlaky,
 			workorder.TransitionFixed, workorder.TransitionNewPasses,
 		} {
 			if n := c.Counts[t]; n > 0 {

@@ -134,7 +134,10 @@ func earlier(s *workorder.State, ours string) (list []workorder.PastAttempt) {
 	}
 	for _, a := range s.Attempts {
 		if a.ID != ours {
-			list = append(list, workorder.PastAttempt{Number: a.Number, Mode: a.Mode, Status: a.Status, Reasons: a.Reasons, CostUSD: a.Usage.CostUSD})
+			list = append(list, workorder.PastAttempt{
+				Number: a.Number, Mode: a.Mode, Status: a.Status, Reasons: a.Reasons,
+				CostUSD: a.Usage.CostUSD,
+			})
 		}
 	}
 	return list

@@ -199,7 +199,8 @@ func (b *lander) finish() {
 	case l.Archive != "" && good && len(l.Commits) == 0:
 		// There are changes, but not in git.
 		e.Ending = because(
-			workorder.StatusError, workorder.EndedByGit, workorder.ReasonUncommitted, "the agent's changes could not be committed; they are kept in %s",
+			workorder.StatusError, workorder.EndedByGit, workorder.ReasonUncommitted,
+			"the agent's changes could not be committed; they are kept in %s",
 			l.Archive,
 		)
 	case l.Archive != "" && good:

@@ -67,7 +67,10 @@ func fixedTests(p *workorder.CheckProof) int {
 		return 0
 	}
 	n := p.Base.Tests.Failed
-	for _, t := range []workorder.Transition{workorder.TransitionStillFails, workorder.TransitionDeleted, workorder.TransitionSkipped, workorder.TransitionFlaky} {
+	for _, t := range []workorder.Transition{
+		workorder.TransitionStillFails, workorder.TransitionDeleted, workorder.TransitionSkipped,
+		workorder.TransitionFlaky,
+	} {
 		n -= p.Counts[t]
 	}
 	return max(0, min(n, p.Counts[workorder.TransitionFixed]))

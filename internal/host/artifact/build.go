@@ -144,7 +144,8 @@ func (b *Builder) fill(ctx context.Context, d *Definition, dir, to string) error
 			return err
 		}
 		files[name] = string(calls)
-		files["etc/passwd"] = "root:x:0:0:root:/root:/usr/sbin/nologin\nsandbox:x:1000:1000::/workspace:/bin/sh\nnobody:x:65534:65534:nobody:/workspace:/bin/sh\n"
+		files["etc/passwd"] = "root:x:0:0:root:/root:/usr/sbin/nologin\nsandbox:x:1000:1000::/workspace:/bin/sh\n" +
+			"nobody:x:65534:65534:nobody:/workspace:/bin/sh\n"
 		files["etc/group"] = "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n"
 		files["etc/nsswitch.conf"] = "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"
 		files["etc/hosts"] = "127.0.0.1 localhost sandbox\n::1 localhost\n"

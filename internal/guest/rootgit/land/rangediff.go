@@ -205,7 +205,10 @@ func (c *comparison) explain(ctx context.Context) error {
 		var err error
 		switch {
 		case o.merge:
-			p = workorder.RangePair{Old: o.sha, Subject: o.subject, How: workorder.RangeDropped, Reason: "a merge: its commits were rebased one by one"}
+			p = workorder.RangePair{
+				Old: o.sha, Subject: o.subject, How: workorder.RangeDropped,
+				Reason: "a merge: its commits were rebased one by one",
+			}
 		case n == nil:
 			p, err = c.gone(ctx, o, on)
 		case c.ids[o.sha] != "" && c.ids[o.sha] == c.ids[n.sha] || c.ids[o.sha] == c.ids[n.sha] && c.ids[o.sha] == "":

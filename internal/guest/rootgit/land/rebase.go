@@ -97,7 +97,8 @@ func (rb *Rebaser) Plan(ctx context.Context, c *claim.Result) (*RebasePlan, erro
 	switch {
 	case r.NewBase == "":
 		return nil, &RebaseError{
-			fmt.Sprintf("the remote %s has no branch %q to rebase onto: name another with --onto", rb.Repos.Order.Repo, r.Onto), workorder.EndedByGit,
+			fmt.Sprintf("the remote %s has no branch %q to rebase onto: name another with --onto", rb.Repos.Order.Repo, r.Onto),
+			workorder.EndedByGit,
 		}
 	case r.Onto == rb.Ledger.Branch():
 		return nil, &RebaseError{fmt.Sprintf("%s is the task's own branch: name another with --onto", r.Onto), workorder.EndedByOrder}
@@ -160,7 +161,10 @@ func (rb *Rebaser) upstream(ctx context.Context, r *RebasePlan, base string) err
 		}
 	}
 	if r.Upstream == "" {
-		return &RebaseError{fmt.Sprintf("%s and %s have no commit in common: rebase impossible", rb.Ledger.Branch(), r.Onto), workorder.EndedByGit}
+		return &RebaseError{
+			fmt.Sprintf("%s and %s have no commit in common: rebase impossible", rb.Ledger.Branch(), r.Onto),
+			workorder.EndedByGit,
+		}
 	}
 	return nil
 }
