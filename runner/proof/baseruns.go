@@ -116,7 +116,8 @@ func (k *BaseRuns) young(now time.Time) bool {
 // know reuses results of base from before the task if they are of the same checks on the same commit, within
 // the same bounds, and recent. Pages must be visited again.
 func (r *run) know() bool {
-	if r.BaseRuns == nil || !r.BaseRuns.young(time.Now()) || r.BaseRuns.Commit != r.base.commit || !r.BaseRuns.Bounds.equal(boundsOf(r.Order)) ||
+	if r.BaseRuns == nil || !r.BaseRuns.young(time.Now()) || r.BaseRuns.Commit != r.base.commit ||
+		!r.BaseRuns.Bounds.equal(boundsOf(r.Order)) ||
 		r.Visit != nil ||
 		len(r.BaseRuns.Checks) != len(r.checks) {
 		return false

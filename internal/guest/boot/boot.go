@@ -59,9 +59,10 @@ type Runner struct {
 	landBy atomic.Pointer[time.Time] // deadline for landing in a run that is being stopped; nil if it is not
 }
 
-// phaseContexts are the contexts of the steps. run ends with the time limit and the first stop signal; land ends with the time for landing and a
-// second signal; after ends with the first stop signal alone. Once the work has landed, a hanging forge must not turn the run into a
-// lost one. The time limit is the agent's and does not apply to the pull request.
+// phaseContexts are the contexts of the steps. run ends with the time limit and the first stop signal; land ends with
+// the time for landing and a second signal; after ends with the first stop signal alone. Once the work has landed, a
+// hanging forge must not turn the run into a lost one. The time limit is the agent's and does not apply to the pull
+// request.
 type phaseContexts struct{ run, land, after context.Context }
 
 // shutdown returns the time that is left for a stop.

@@ -163,16 +163,18 @@ func (b *preparer) boxStep() *pipeline.Step {
 
 func (b *preparer) dockerStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepDocker, Title: "start the inner Docker engine", After: []workorder.StepName{workorder.StepPrepare}, Budget: dockerBudget,
-		Skip: skipWhen(!b.needsDocker(), "no declared part needs it; it starts when the agent first uses Docker"),
-		Run:  b.Engine.Start,
-		Undo: b.Engine.Stop,
+		Name: workorder.StepDocker, Title: "start the inner Docker engine", After: []workorder.StepName{workorder.StepPrepare},
+		Budget: dockerBudget,
+		Skip:   skipWhen(!b.needsDocker(), "no declared part needs it; it starts when the agent first uses Docker"),
+		Run:    b.Engine.Start,
+		Undo:   b.Engine.Stop,
 	}
 }
 
 func (b *preparer) cloneStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepClone, Title: "fetch the repository and check out the task's branch", After: []workorder.StepName{workorder.StepPrepare},
+		Name: workorder.StepClone, Title: "fetch the repository and check out the task's branch",
+		After:  []workorder.StepName{workorder.StepPrepare},
 		Budget: cloneBudget, Skip: skipWhen(b.Order.Repo == "", "the task has no repository"), Run: b.clone,
 		Undo: func(context.Context) { b.Repo.Close(); b.setup.leave() },
 	}
@@ -270,7 +272,8 @@ func (b *worker) agentStep() *pipeline.Step {
 
 func (b *worker) keepStep() *pipeline.Step {
 	s := &pipeline.Step{
-		Name: workorder.StepCommit, Title: "commit the agent's remaining changes, and push them", After: []workorder.StepName{workorder.StepAgent},
+		Name: workorder.StepCommit, Title: "commit the agent's remaining changes, and push them",
+		After:  []workorder.StepName{workorder.StepAgent},
 		Hidden: true, Skip: skipWhen(b.Order.Mode == workorder.ModePlan, whyNoPush),
 		Run: func(ctx context.Context) error { b.keepAgentsWork(ctx); return nil },
 	}
@@ -401,7 +404,8 @@ func (b *mover) rangeDiffStep() *pipeline.Step {
 	}
 	return &pipeline.Step{
 		Name: workorder.StepRangeDiff, Title: "comment on the rebase in the pull request", Budget: forgeBudget, Always: true,
-		Context: func() context.Context { return b.contexts.after }, RetryHint: "; the result has the comparison under rebased, and the report shows it",
+		Context:   func() context.Context { return b.contexts.after },
+		RetryHint: "; the result has the comparison under rebased, and the report shows it",
 		SkipLate: func() string {
 			if !b.wasMoved() {
 				return "the branch was not moved"

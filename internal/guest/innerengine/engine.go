@@ -88,8 +88,9 @@ func New(log *slog.Logger, o *workorder.Order, n Config) (*Engine, error) {
 	}
 	eng, err := dockerd.New(dockerd.Config{
 		Cgroup: n.Groups.Of(cgroups.Engine), CgroupParent: parent, Sweep: sweep, DataRoot: workorder.DataRoot, Group: Group,
-		RemapUser: workorder.SandboxUser, MTU: o.MTU, ReservedPrefixes: n.Avoid, Resolver: n.Egress.ServeDNS, Outbound: n.Egress.Inner, DataRootProvider: cache,
-		KeepData: o.Mode == workorder.ModeStandalone, Warn: n.Warn, Log: log,
+		RemapUser: workorder.SandboxUser, MTU: o.MTU, ReservedPrefixes: n.Avoid, Resolver: n.Egress.ServeDNS, Outbound: n.Egress.Inner,
+		DataRootProvider: cache,
+		KeepData:         o.Mode == workorder.ModeStandalone, Warn: n.Warn, Log: log,
 	})
 	if err != nil {
 		return nil, err

@@ -101,7 +101,8 @@ func open(ctx context.Context, c Config, spec wire.SessionSpec) (*session, error
 		dir = filepath.Join(c.Dir, dir)
 	}
 	s := &session{
-		spec: spec, messages: make(chan driverMessage), turn: make(chan struct{}, 1), over: make(chan struct{}), started: time.Now(), used: time.Now(),
+		spec: spec, messages: make(chan driverMessage), turn: make(chan struct{}, 1), over: make(chan struct{}), started: time.Now(),
+		used: time.Now(),
 	}
 	lines, err := s.start(ctx, c, reap.Spec{
 		Argv: argv, Dir: dir, Env: slices.Concat(c.Env, []string{"PWD=" + dir}, spec.Env), User: c.User, DataBytes: c.DataBytes, Whole: true,

@@ -352,7 +352,8 @@ func (r *Repo) DeleteRefs(ctx context.Context, refs map[string]string) error {
 	var commands strings.Builder
 	for name, object := range refs {
 		if strings.Contains(trees+"\n", "\nbranch "+name+"\n") {
-			return fault.New(workorder.ExitGit, fmt.Errorf("branch %s is checked out in a working tree of %s", strings.TrimPrefix(name, "refs/heads/"),
+			return fault.New(workorder.ExitGit, fmt.Errorf("branch %s is checked out in a working tree of %s",
+				strings.TrimPrefix(name, "refs/heads/"),
 				r.Path), "switch to another branch first: git switch main")
 		}
 		fmt.Fprintf(&commands, "delete %s %s\n", name, object)

@@ -183,7 +183,10 @@ func (h *Heartbeat) reportLost(s *workorder.State) *workorder.TaskLease {
 		l = s.Lease
 	}
 	h.Ledger.Fence.markLost(l, func() {
-		h.Repos.Emit(workorder.Event{Type: workorder.EventLease, Status: "lost", Text: h.HeldError(l).Error() + "; nothing more is pushed from here"})
+		h.Repos.Emit(workorder.Event{
+			Type: workorder.EventLease, Status: "lost",
+			Text: h.HeldError(l).Error() + "; nothing more is pushed from here",
+		})
 	})
 	return l
 }
