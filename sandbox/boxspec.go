@@ -39,7 +39,7 @@ type Secrets struct {
 func (s Spec) wantsBox() bool { return s.Box != nil }
 
 // boxes returns the runtime of kind box.
-func (cr *creator) boxes(e *docker.Engine, o Options) *standing.Boxes {
+func (cr *creator) boxes(e *docker.Engine, o Options) *standing.Runtime {
 	dir, err := o.stateDir()
 	if err != nil {
 		dir = os.TempDir() // it holds only a lock
@@ -52,10 +52,10 @@ func (cr *creator) boxes(e *docker.Engine, o Options) *standing.Boxes {
 	if volume == "" {
 		volume = runtime.CacheVolume
 	}
-	return &standing.Boxes{
-		Engine: e, Images: provision.Images{Client: e.Client(), Version: version.String(), StateDir: dir, Programs: cr.programs},
+	return &standing.Runtime{
+		ContainerEngine: e, Images: provision.Images{Client: e.Client(), Version: version.String(), StateDir: dir, Programs: cr.programs},
 		CacheVolume: volume, Log: log, Progress: progress(o.Progress),
-		Order: func(ctx context.Context, b runtime.Box) (*workorder.Envelope, error) {
+		LoadOrder: func(ctx context.Context, b runtime.Instance) (*workorder.Envelope, error) {
 			return cr.envelope(ctx, known(b), b.Labels[labelTask])
 		},
 	}

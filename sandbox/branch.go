@@ -74,7 +74,7 @@ func (b *Branch) Save(ctx context.Context, ran CommandRecord) (SaveResult, error
 	}
 	to := in.c.branch(spec.Name, repo)
 	s, err := to.In(in.exec, CloneDir).Save(ctx, spec.Title, branch.CommandRecord(ran))
-	if spec.Worktree != "" && (err == nil || errors.Is(err, branch.ErrNotShown)) {
+	if spec.Worktree != "" && (err == nil || errors.Is(err, branch.ErrNotPublished)) {
 		if err != nil { // the worktree's own branch shows it
 			err = to.Lend(ctx)
 		}
@@ -83,7 +83,7 @@ func (b *Branch) Save(ctx context.Context, ran CommandRecord) (SaveResult, error
 		}
 	}
 	saved := SaveResult{Commit: s.Commit, Unmerged: s.Unmerged, Notice: s.Notice, PreviousRef: s.PreviousRef}
-	for _, u := range s.Left {
+	for _, u := range s.Unsaved {
 		saved.Unsaved = append(saved.Unsaved, Unsaved(u))
 	}
 	return saved, err
@@ -92,14 +92,14 @@ func (b *Branch) Save(ctx context.Context, ran CommandRecord) (SaveResult, error
 // saveAll is Save, with branches and stashes that exist only in the clone added to Unsaved.
 func (b *Branch) saveAll(ctx context.Context) (SaveResult, error) {
 	saved, err := b.Save(ctx, CommandRecord{})
-	if errors.Is(err, branch.ErrNotShown) { // it is saved nevertheless
+	if errors.Is(err, branch.ErrNotPublished) { // it is saved nevertheless
 		err = nil
 	}
 	if err != nil {
 		return saved, err
 	}
 	spec := b.in.current()
-	aside, err := b.in.c.branch(spec.Name, spec.BranchOf()).In(b.in.exec, CloneDir).Aside(ctx)
+	aside, err := b.in.c.branch(spec.Name, spec.BranchOf()).In(b.in.exec, CloneDir).UnsavedRefs(ctx)
 	for _, name := range aside {
 		saved.Unsaved = append(saved.Unsaved, Unsaved{name, "exists only in the clone: check it out there, or delete it"})
 	}

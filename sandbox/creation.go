@@ -54,7 +54,7 @@ func (rs *records) begin(s Spec, c registry.Creation) error {
 
 // createNamed creates a named sandbox from a complete spec, or from the creation's snapshot. It leaves none after an
 // error. The caller holds the name's lock.
-func (cr *creator) createNamed(ctx context.Context, p *backend, r runtime.Stander, s Spec, c registry.Creation) (*instance, error) {
+func (cr *creator) createNamed(ctx context.Context, p *backend, r runtime.SandboxRuntime, s Spec, c registry.Creation) (*instance, error) {
 	if err := cr.abandon(ctx, s.Name); err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (l *lookup) taken(ctx context.Context, p *backend, name string) error {
 
 // build creates a sandbox whose creation record exists, and stores its record. With an error it returns the sandbox if
 // that exists.
-func (cr *creator) build(ctx context.Context, r runtime.Stander, s Spec, c registry.Creation) (*instance, error) {
+func (cr *creator) build(ctx context.Context, r runtime.SandboxRuntime, s Spec, c registry.Creation) (*instance, error) {
 	in, err := cr.make(ctx, r, s, c.Snapshot)
 	if err != nil {
 		return in, err
@@ -216,7 +216,7 @@ func (cr *creator) abandon(ctx context.Context, name string) error {
 			}
 		}
 	}
-	return cr.kept.Forget(name)
+	return cr.kept.Remove(name)
 }
 
 // again connects to a sandbox that another command has just created, or recreates it if it is missing or incomplete.
@@ -227,7 +227,7 @@ func (cr *creator) again(ctx context.Context, name string) (now *instance, c *wi
 	}
 	now, err = cr.find(ctx, name)
 	if err == nil {
-		if c, err = now.connect(ctx, true); !errors.Is(err, runtime.ErrUnfinished) {
+		if c, err = now.connect(ctx, true); !errors.Is(err, runtime.ErrNotStarted) {
 			return now, c, err
 		}
 		err = cr.begin(now.spec, registry.Creation{Snapshot: now.from, Event: registry.EventCreated, Detail: now.spec.Image})
@@ -306,7 +306,7 @@ func (in *instance) refill(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.StartAgain(ctx, id); err != nil {
+	if err := r.Start(ctx, id); err != nil {
 		return err
 	}
 	if clone {

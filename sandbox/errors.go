@@ -49,7 +49,7 @@ func public(err error) error {
 		{runtime.ErrUnavailable, ErrUnavailable},
 		{wireclient.ErrNoNested, ErrUnsupported},
 		{wireclient.ErrConnectionLost, ErrConnectionLost},
-		{runtime.ErrEnded, ErrConnectionLost},
+		{runtime.ErrExited, ErrConnectionLost},
 		{wireclient.ErrTooManyEntries, ErrTooLarge},
 	} {
 		if errors.Is(err, row.from) {

@@ -37,16 +37,16 @@ type fake struct {
 }
 
 type fakeBox struct {
-	runtime.Box
+	runtime.Instance
 	dir, image string
 	end        func()
 	removing   int // how often it is still listed until its removal is done
 }
 
 var (
-	_ runtime.Stander     = (*fake)(nil)
-	_ runtime.Networker   = (*fake)(nil)
-	_ runtime.Snapshotter = (*fake)(nil)
+	_ runtime.SandboxRuntime = (*fake)(nil)
+	_ runtime.PolicySetter   = (*fake)(nil)
+	_ runtime.Snapshotter    = (*fake)(nil)
 )
 
 // newFake is an engine, and newManager one of its users with a state folder.
@@ -71,7 +71,7 @@ func newFake(t *testing.T) *fake {
 func (f *fake) newManager(state string) *Manager {
 	cr := &creator{lookup: lookup{
 		records: records{state, registry.New(state)},
-		all:     backends{{RuntimeContainer, namePrefix, func() (runtime.Stander, error) { return f, nil }}},
+		all:     backends{{RuntimeContainer, namePrefix, func() (runtime.SandboxRuntime, error) { return f, nil }}},
 	}}
 	cr.creator = cr
 	return &Manager{cr, func() error { return nil }}
@@ -128,13 +128,13 @@ func (f *fake) Info(context.Context) (runtime.Info, error) {
 
 func (f *fake) Capabilities(context.Context) ([]runtime.Capability, error) {
 	return []runtime.Capability{
-		runtime.CapAnyImage, runtime.CapUsers, runtime.CapNetworkFull, runtime.CapNetworkNone, runtime.CapNetworkSwitch,
+		runtime.CapImage, runtime.CapUser, runtime.CapNetworkFull, runtime.CapNetworkNone, runtime.CapNetworkUpdate,
 		runtime.CapSnapshots, runtime.CapMemory, runtime.CapCPUs,
 		runtime.CapPIDs, runtime.CapMounts,
 	}, nil
 }
 
-func (f *fake) Stand(_ context.Context, s runtime.StandSpec) (string, error) {
+func (f *fake) Create(_ context.Context, s runtime.SandboxSpec) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	from, ok := f.images[s.Image]
@@ -151,7 +151,7 @@ func (f *fake) Stand(_ context.Context, s runtime.StandSpec) (string, error) {
 	if f.stood != nil {
 		f.stood()
 	}
-	b := &fakeBox{Box: runtime.Box{
+	b := &fakeBox{Instance: runtime.Instance{
 		ID: fmt.Sprint(f.next), Name: s.Name, Labels: s.Labels, Created: time.Now(),
 		Network: workorder.NetworkFull,
 	}, image: s.Image}
@@ -171,11 +171,11 @@ func (f *fake) Stand(_ context.Context, s runtime.StandSpec) (string, error) {
 	return b.ID, f.start(b)
 }
 
-func (f *fake) StartAgain(_ context.Context, id string) error {
+func (f *fake) Start(_ context.Context, id string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b, err := f.get(id)
-	if err != nil || b.Live() {
+	if err != nil || b.Running() {
 		return err
 	}
 	return f.start(b)
@@ -191,14 +191,14 @@ func (f *fake) Stream(ctx context.Context, id string) (io.ReadWriteCloser, error
 	return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(f.dir, b.ID+".sock"))
 }
 
-func (f *fake) Boxes(_ context.Context, labels map[string]string) (list []runtime.Box, err error) {
+func (f *fake) Instances(_ context.Context, labels map[string]string) (list []runtime.Instance, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for id, b := range f.boxes {
 		if !has(b.Labels, labels) {
 			continue
 		}
-		list = append(list, b.Box)
+		list = append(list, b.Instance)
 		if b.removing--; b.removing == 0 {
 			b.stop()
 			delete(f.boxes, id)
@@ -244,7 +244,7 @@ func (f *fake) Remove(_ context.Context, id string) error {
 // lose removes a sandbox as somebody else would: without its volume.
 func (f *fake) lose(t *testing.T, name string) {
 	t.Helper()
-	boxes, err := f.Boxes(t.Context(), map[string]string{labelName: name})
+	boxes, err := f.Instances(t.Context(), map[string]string{labelName: name})
 	if err != nil || len(boxes) != 1 {
 		t.Fatalf("%v, %v", boxes, err)
 	}

@@ -56,7 +56,7 @@ func (m *Manager) GC(ctx context.Context, o GCOptions) ([]GCAction, error) {
 		return c.done, err
 	}
 	there := map[string]bool{}
-	err = m.creator.each(ctx, func(in *instance, b runtime.Box) (more bool) {
+	err = m.creator.each(ctx, func(in *instance, b runtime.Instance) (more bool) {
 		there[in.spec.Name], c.used[in.from] = true, true
 		if !in.foreign && in.damaged == nil {
 			c.sandbox(ctx, in, b)
@@ -98,7 +98,7 @@ func (c *collector) do(a GCKind, target string, f func() error) {
 }
 
 // sandbox checks an existing sandbox.
-func (c *collector) sandbox(ctx context.Context, in *instance, b runtime.Box) {
+func (c *collector) sandbox(ctx context.Context, in *instance, b runtime.Instance) {
 	session := in.spec.Lifetime == LifetimeEphemeral
 	switch {
 	case b.Leftover(time.Now()) && (session || b.State == "created"):
@@ -184,7 +184,7 @@ func (c *collector) forget(ctx context.Context, name string) {
 	c.forgotten[name] = true
 	c.do(GCForgetSandbox, name, func() error {
 		c.m.note(registry.Event{Sandbox: name, Event: registry.EventRemoved})
-		return errors.Join(c.m.endpoints(ctx, name), c.m.kept.Forget(name))
+		return errors.Join(c.m.endpoints(ctx, name), c.m.kept.Remove(name))
 	})
 }
 

@@ -32,7 +32,7 @@ type instance struct {
 	conn connection
 
 	mu        sync.Mutex // guards the fields below, and the network policy of spec; its holder must not block
-	r         runtime.Stander
+	r         runtime.SandboxRuntime
 	id        string
 	from      string // the snapshot it was made from
 	running   bool   // when last seen
@@ -48,7 +48,7 @@ func (in *instance) current() Spec {
 }
 
 // at returns the sandbox's runtime and id, which renew changes.
-func (in *instance) at() (r runtime.Stander, id string) {
+func (in *instance) at() (r runtime.SandboxRuntime, id string) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.r, in.id
@@ -193,7 +193,7 @@ func (in *instance) dial(ctx context.Context, wake bool) (*wireclient.Client, er
 			ended = true
 			c, err = in.connect(ctx, true)
 		}
-		if wake && (errors.Is(err, runtime.ErrNotFound) || errors.Is(err, runtime.ErrUnfinished)) {
+		if wake && (errors.Is(err, runtime.ErrNotFound) || errors.Is(err, runtime.ErrNotStarted)) {
 			ended = false
 			c, err = in.renew(ctx, err)
 		}
@@ -227,7 +227,7 @@ func (in *instance) connect(ctx context.Context, start bool) (*wireclient.Client
 				}
 			}
 		}
-		if err := r.StartAgain(ctx, id); err != nil {
+		if err := r.Start(ctx, id); err != nil {
 			return nil, err
 		}
 	}
@@ -290,7 +290,7 @@ func (in *instance) remove(ctx context.Context, after func() error) error {
 	}
 	left := errors.Join(
 		removeForks(ctx, r, in.spec.Name, in.owner), in.c.all.removeVolumes(ctx, in.spec.Runtime, in.spec.Name, in.owner))
-	if err := errors.Join(left, in.c.kept.Forget(in.spec.Name)); err != nil {
+	if err := errors.Join(left, in.c.kept.Remove(in.spec.Name)); err != nil {
 		return err
 	}
 	in.note(registry.Event{Event: registry.EventRemoved})

@@ -539,7 +539,7 @@ func TestCollect(t *testing.T) {
 	}
 	f.lose(t, "gone")
 	f.lose(t, "forked")
-	if err := m.creator.kept.Forget("unknown"); err != nil {
+	if err := m.creator.kept.Remove("unknown"); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(m.creator.kept.Dir("damaged"), "record.json"), []byte("{"), 0o600); err != nil {
@@ -609,7 +609,7 @@ func TestDamagedSandboxKeepsWhatIsKept(t *testing.T) {
 	if i := look(); i.Created.IsZero() || len(i.Spec.Env) != 1 {
 		t.Errorf("%+v", i)
 	}
-	if err := m.creator.kept.Forget("s"); err != nil {
+	if err := m.creator.kept.Remove("s"); err != nil {
 		t.Fatal(err)
 	}
 	if i := look(); !i.Created.IsZero() || i.Spec.Name != "s" {

@@ -80,7 +80,7 @@ func (l *lookup) byName(ctx context.Context, name string) (own, other *instance,
 	if err := checkName("sandbox", name); err != nil {
 		return nil, nil, err
 	}
-	err = l.visit(ctx, map[string]string{labelName: name}, func(in *instance, _ runtime.Box) (more bool) {
+	err = l.visit(ctx, map[string]string{labelName: name}, func(in *instance, _ runtime.Instance) (more bool) {
 		if in.foreign {
 			other = in
 			return true
@@ -93,8 +93,8 @@ func (l *lookup) byName(ctx context.Context, name string) (own, other *instance,
 
 // each visits all sandboxes of this state directory, with Options.AllUsers also of others, until visit returns false.
 // If a runtime does not answer, it returns an error after it has visited the others.
-func (l *lookup) each(ctx context.Context, visit func(*instance, runtime.Box) (more bool)) error {
-	return l.visit(ctx, map[string]string{labelName: ""}, func(in *instance, b runtime.Box) (more bool) {
+func (l *lookup) each(ctx context.Context, visit func(*instance, runtime.Instance) (more bool)) error {
+	return l.visit(ctx, map[string]string{labelName: ""}, func(in *instance, b runtime.Instance) (more bool) {
 		if in.foreign && !l.allUsers {
 			return true
 		}
@@ -103,11 +103,11 @@ func (l *lookup) each(ctx context.Context, visit func(*instance, runtime.Box) (m
 }
 
 // visit visits sandboxes with labels, of all state directories. It queries each engine once for all of its runtimes.
-func (l *lookup) visit(ctx context.Context, labels map[string]string, visit func(*instance, runtime.Box) (more bool)) error {
+func (l *lookup) visit(ctx context.Context, labels map[string]string, visit func(*instance, runtime.Instance) (more bool)) error {
 	owner, err := l.owner(false)
 	errs := []error{err}
 	var asked bool
-	var onEngine []runtime.Box
+	var onEngine []runtime.Instance
 	for _, p := range l.all {
 		r, err := p.open()
 		if err != nil {
@@ -116,7 +116,7 @@ func (l *lookup) visit(ctx context.Context, labels map[string]string, visit func
 		}
 		boxes := onEngine
 		if !p.onEngine() || !asked {
-			if boxes, err = r.Boxes(ctx, labels); err != nil {
+			if boxes, err = r.Instances(ctx, labels); err != nil {
 				errs = append(errs, public(err))
 			}
 		}
@@ -161,7 +161,7 @@ func (l *lookup) clash(ctx context.Context, name string, err error) error {
 }
 
 // foreign reports whether an instance belongs to another state directory. Jails are files of this one.
-func (p *backend) foreign(b runtime.Box, owner string) bool {
+func (p *backend) foreign(b runtime.Instance, owner string) bool {
 	return p.onEngine() && b.Labels[labelOwner] != owner
 }
 
@@ -178,7 +178,7 @@ func ownerDir(owner string) string {
 // not answer, it returns an error and the sandboxes of the others.
 func (m *Manager) List(ctx context.Context) ([]Info, error) {
 	all := []Info{}
-	err := m.creator.each(ctx, func(in *instance, _ runtime.Box) (more bool) {
+	err := m.creator.each(ctx, func(in *instance, _ runtime.Instance) (more bool) {
 		i := in.info()
 		if i.State == StateDamaged && i.Own {
 			m.creator.recall(&i)
@@ -232,9 +232,9 @@ type Info struct {
 }
 
 // known returns the sandbox of a runtime's instance.
-func (l *lookup) known(p *backend, r runtime.Stander, b runtime.Box, owner string) *instance {
+func (l *lookup) known(p *backend, r runtime.SandboxRuntime, b runtime.Instance, owner string) *instance {
 	in := &instance{
-		c: l.creator, r: r, id: b.ID, running: b.Live(), ended: !b.Live(), created: b.Created,
+		c: l.creator, r: r, id: b.ID, running: b.Running(), ended: !b.Running(), created: b.Created,
 		owner: b.Labels[labelOwner], from: b.Labels[labelImage], spec: known(b),
 		foreign: p.foreign(b, owner),
 	}
@@ -247,7 +247,7 @@ func (l *lookup) known(p *backend, r runtime.Stander, b runtime.Box, owner strin
 }
 
 // known decodes a sandbox's spec. One that does not decode is of another version: only its name is used.
-func known(b runtime.Box) Spec {
+func known(b runtime.Instance) Spec {
 	var s Spec
 	if err := json.Unmarshal([]byte(b.Labels[labelSpec]), &s); err != nil {
 		s = Spec{}

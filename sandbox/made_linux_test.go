@@ -55,7 +55,7 @@ func TestMountSwapped(t *testing.T) {
 		"a reset":   func() error { _, err := sb.Reset(t.Context()); return err },
 		"a fork":    func() error { _, err := sb.Fork(t.Context(), "b"); return err },
 	} {
-		if err := use(); !errors.Is(err, ErrInvalidSpec) || !errors.Is(err, runtime.ErrMount) {
+		if err := use(); !errors.Is(err, ErrInvalidSpec) || !errors.Is(err, runtime.ErrInvalidMount) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -127,8 +127,8 @@ func NewManager(o Options) (*Manager, error) {
 		state = "" // operations that need it return an error
 	}
 	finder := programs.New(o.Programs, o.Getenv, state)
-	local := func(of func(jail.Options) runtime.Stander) func() (runtime.Stander, error) {
-		return sync.OnceValues(func() (runtime.Stander, error) {
+	local := func(of func(jail.Options) runtime.SandboxRuntime) func() (runtime.SandboxRuntime, error) {
+		return sync.OnceValues(func() (runtime.SandboxRuntime, error) {
 			dir, err := o.stateDir()
 			if err != nil {
 				return nil, err
@@ -153,21 +153,21 @@ func NewManager(o Options) (*Manager, error) {
 	// A new runtime has a name in runtime.go, an entry here, and passes internal/test/runtimetest and internal/host/doctor.
 	cr.all = backends{
 		{RuntimeJail, "", local(jail.New)},
-		{RuntimeContainer, namePrefix, func() (runtime.Stander, error) {
+		{RuntimeContainer, namePrefix, func() (runtime.SandboxRuntime, error) {
 			e, err := engine()
 			if err != nil {
 				return nil, err
 			}
 			return &docker.Sandboxes{Engine: e}, nil
 		}},
-		{RuntimeBox, namePrefix, sync.OnceValues(func() (runtime.Stander, error) {
+		{RuntimeBox, namePrefix, sync.OnceValues(func() (runtime.SandboxRuntime, error) {
 			e, err := engine()
 			if err != nil {
 				return nil, err
 			}
 			return cr.boxes(e, o), nil
 		})},
-		{RuntimeHost, "", local(jail.NewMachine)},
+		{RuntimeHost, "", local(jail.NewHost)},
 	}
 	return &Manager{cr, closeAll}, nil
 }
@@ -271,7 +271,7 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 
 // make creates a sandbox from a complete spec, or from a snapshot if one is named, and waits until it answers. With an
 // error it returns the sandbox only if that could not be removed.
-func (cr *creator) make(ctx context.Context, r runtime.Stander, s Spec, snapshot string) (*instance, error) {
+func (cr *creator) make(ctx context.Context, r runtime.SandboxRuntime, s Spec, snapshot string) (*instance, error) {
 	if err := sameMounts(s.Mounts); err != nil {
 		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
 	}
@@ -310,7 +310,7 @@ func (cr *creator) make(ctx context.Context, r runtime.Stander, s Spec, snapshot
 			return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
 		}
 	}
-	id, err := r.Stand(ctx, stand)
+	id, err := r.Create(ctx, stand)
 	if err != nil {
 		return nil, cr.clash(ctx, s.Name, public(fmt.Errorf("sandbox %s: %w", s.Name, err)))
 	}
@@ -334,8 +334,8 @@ func (cr *creator) make(ctx context.Context, r runtime.Stander, s Spec, snapshot
 }
 
 // guestOf returns the part of a complete spec that the guest receives.
-func (cr *creator) guestOf(s Spec) runtime.StandSpec {
-	stand := runtime.StandSpec{
+func (cr *creator) guestOf(s Spec) runtime.SandboxSpec {
+	stand := runtime.SandboxSpec{
 		Guest: func(ctx context.Context, arch string) ([]byte, error) {
 			return cr.programs.Guest(ctx, arch, cr.progress)
 		},

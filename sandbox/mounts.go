@@ -39,7 +39,7 @@ var engineSockets = []string{"/var/run/docker.sock", "/run/docker.sock", "/run/p
 func checkMounts(all []Mount) error {
 	var errs []error
 	wrong := func(m Mount, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("mount of %s at %s: %w: %s", m.Source, m.Target, runtime.ErrMount, fmt.Sprintf(format, args...)))
+		errs = append(errs, fmt.Errorf("mount of %s at %s: %w: %s", m.Source, m.Target, runtime.ErrInvalidMount, fmt.Sprintf(format, args...)))
 	}
 	inside := map[string]bool{}
 	for _, m := range all {
@@ -84,7 +84,7 @@ func guarded(ctx context.Context, all []Mount) ([]Mount, error) {
 	}
 	found, err := gitguard.Find(ctx, writable(all))
 	if err != nil {
-		return nil, fmt.Errorf("mount of %s: %w: %w", strings.Join(writable(all), ", "), runtime.ErrMount, err)
+		return nil, fmt.Errorf("mount of %s: %w: %w", strings.Join(writable(all), ", "), runtime.ErrInvalidMount, err)
 	}
 	inside := map[string]string{}
 	for _, m := range all {
@@ -179,7 +179,7 @@ func stillGuarded(ctx context.Context, all []Mount) error {
 		return nil
 	}
 	if err := gitguard.Check(ctx, writable(all), protected(all)); err != nil {
-		return &kindError{ErrInvalidSpec, fmt.Errorf("%w: %w", runtime.ErrMount, err)}
+		return &kindError{ErrInvalidSpec, fmt.Errorf("%w: %w", runtime.ErrInvalidMount, err)}
 	}
 	return nil
 }
@@ -203,7 +203,7 @@ func sameMounts(all []Mount) error {
 	for i, now := range resolved(all) {
 		if was := all[i]; now.Source != was.Source {
 			errs = append(errs, fmt.Errorf("mount of %s at %s: %w: since the sandbox was created a link leads to %s",
-				was.Source, was.Target, runtime.ErrMount, now.Source))
+				was.Source, was.Target, runtime.ErrInvalidMount, now.Source))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

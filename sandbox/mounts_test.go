@@ -37,11 +37,11 @@ func TestMounts(t *testing.T) {
 		{Mount{"/proc", "/w", false}, true},
 		{Mount{"/dev/null", "/w", false}, true},
 	} {
-		if err := checkMounts([]Mount{row.mount}); errors.Is(err, runtime.ErrMount) != row.bad {
+		if err := checkMounts([]Mount{row.mount}); errors.Is(err, runtime.ErrInvalidMount) != row.bad {
 			t.Errorf("%+v: %v", row.mount, err)
 		}
 	}
-	if err := checkMounts([]Mount{{dir, "/w", true}, {dir, "/w/", true}}); !errors.Is(err, runtime.ErrMount) {
+	if err := checkMounts([]Mount{{dir, "/w", true}, {dir, "/w/", true}}); !errors.Is(err, runtime.ErrInvalidMount) {
 		t.Errorf("two at one place: %v", err)
 	}
 	s, err := Spec{Name: "a", Image: "i", Mounts: []Mount{{dir, "/w", false}}}.complete()
@@ -91,14 +91,14 @@ func TestGuarded(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	for _, in := range []string{"bare", "bare/refs"} {
-		if _, err := guarded(t.Context(), []Mount{{filepath.Join(dir, in), "/w", false}}); !errors.Is(err, runtime.ErrMount) {
+		if _, err := guarded(t.Context(), []Mount{{filepath.Join(dir, in), "/w", false}}); !errors.Is(err, runtime.ErrInvalidMount) {
 			t.Errorf("%s of a bare repository: %v", in, err)
 		}
 	}
 	if err := os.Symlink("b/.git", filepath.Join(dir, "plain", ".git")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := guarded(t.Context(), []Mount{{dir, "/w", false}}); !errors.Is(err, runtime.ErrMount) {
+	if _, err := guarded(t.Context(), []Mount{{dir, "/w", false}}); !errors.Is(err, runtime.ErrInvalidMount) {
 		t.Errorf("a link: %v", err)
 	}
 }
@@ -138,7 +138,7 @@ func TestWishes(t *testing.T) {
 
 // capable is a runtime that has some capabilities, or says why it has none.
 type capable struct {
-	runtime.Stander
+	runtime.SandboxRuntime
 	all []runtime.Capability
 	err error
 }
@@ -150,8 +150,8 @@ func TestEngineAway(t *testing.T) {
 	t.Parallel()
 	jail := capable{all: []runtime.Capability{runtime.CapPersistent, runtime.CapNetworkFull, runtime.CapMemory, runtime.CapPIDs}}
 	bs := backends{
-		{RuntimeJail, "", func() (runtime.Stander, error) { return jail, nil }},
-		{RuntimeContainer, namePrefix, func() (runtime.Stander, error) { return capable{err: runtime.ErrUnavailable}, nil }},
+		{RuntimeJail, "", func() (runtime.SandboxRuntime, error) { return jail, nil }},
+		{RuntimeContainer, namePrefix, func() (runtime.SandboxRuntime, error) { return capable{err: runtime.ErrUnavailable}, nil }},
 	}
 	for name, row := range map[string]struct {
 		s    Spec

@@ -68,7 +68,7 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n NetworkMode, allow ...strin
 		}
 	}
 	at, id := in.at()
-	if r, ok := at.(runtime.Networker); ok {
+	if r, ok := at.(runtime.PolicySetter); ok {
 		err = public(r.SetNetwork(ctx, id, workorder.NetworkPolicy{Mode: workorder.NetworkMode(n), Allow: allow}))
 	} else {
 		err = in.use(ctx, func(c *wireclient.Client) error {
@@ -89,8 +89,8 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n NetworkMode, allow ...strin
 }
 
 // networkNow sets the current network policy in the spec of a sandbox.
-func (l *lookup) networkNow(in *instance, b runtime.Box) {
-	if _, ok := in.r.(runtime.Networker); ok {
+func (l *lookup) networkNow(in *instance, b runtime.Instance) {
+	if _, ok := in.r.(runtime.PolicySetter); ok {
 		if b.Network != "" {
 			in.spec.Network = NetworkMode(b.Network)
 		}

@@ -34,18 +34,18 @@ func TestMain(m *testing.M) {
 
 // here is an engine whose one sandbox is this machine.
 type here struct {
-	runtime.Stander
+	runtime.SandboxRuntime
 	socket string
 	mu     sync.Mutex
 	open   []net.Conn
 	starts int
 }
 
-func (h *here) Stand(context.Context, runtime.StandSpec) (string, error) {
+func (h *here) Create(context.Context, runtime.SandboxSpec) (string, error) {
 	return "", errors.New("there is one already")
 }
 
-func (h *here) StartAgain(context.Context, string) error {
+func (h *here) Start(context.Context, string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.starts++

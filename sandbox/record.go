@@ -22,7 +22,7 @@ import (
 // records are the files about sandboxes in the state directory.
 type records struct {
 	state string // "" if there is none
-	kept  *registry.Registry
+	kept  *registry.Store
 }
 
 // errNoState means that no record can be stored.
@@ -92,11 +92,11 @@ func (m *Manager) RemoveRecord(ctx context.Context, name string) error {
 		}
 	}
 	cr.note(registry.Event{Sandbox: name, Event: registry.EventRemoved})
-	return cr.kept.Forget(name)
+	return cr.kept.Remove(name)
 }
 
 func (rs *records) hasEndpoints(name string) bool {
-	k := porter.Porter{Dir: rs.kept.Dir(name)}
+	k := porter.Forwarder{Dir: rs.kept.Dir(name)}
 	ports, err := k.Ports()
 	return err != nil || len(ports) > 0 || porter.Alive(k.Dir)
 }
@@ -115,11 +115,11 @@ func (rs *records) keep(ctx context.Context, in *instance) error {
 	if rec.Engine, rec.Host, err = identity(ctx, r); err != nil {
 		return err
 	}
-	return rs.kept.Keep(in.spec.Name, rec)
+	return rs.kept.Save(in.spec.Name, rec)
 }
 
 // identity returns the engine's id; "" for a runtime without an engine.
-func identity(ctx context.Context, r runtime.Stander) (id, host string, err error) {
+func identity(ctx context.Context, r runtime.SandboxRuntime) (id, host string, err error) {
 	e, ok := r.(interface {
 		Info(ctx context.Context) (runtime.Info, error)
 	})
@@ -293,7 +293,7 @@ func (cr *creator) reconnect(ctx context.Context, name string) (*instance, *wire
 func (rs *records) note(e registry.Event) {
 	if rs.state != "" {
 		e.At = time.Now().UTC()
-		_ = rs.kept.Note(e)
+		_ = rs.kept.AppendEvent(e)
 	}
 }
 

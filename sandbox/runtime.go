@@ -78,14 +78,14 @@ type Capability string
 
 // Capabilities.
 const (
-	CapImage             = Capability(runtime.CapAnyImage)          // any image of the engine
-	CapRootFS            = Capability(runtime.CapAnyRoot)           // Spec.Root
-	CapUser              = Capability(runtime.CapUsers)             // commands as another user than the caller
+	CapImage             = Capability(runtime.CapImage)             // any image of the engine
+	CapRootFS            = Capability(runtime.CapRootFS)            // Spec.Root
+	CapUser              = Capability(runtime.CapUser)              // commands as another user than the caller
 	CapPersistent        = Capability(runtime.CapPersistent)        // files outside of mounts survive a stop
 	CapNetworkNone       = Capability(runtime.CapNetworkNone)       // only the loopback
 	CapNetworkFull       = Capability(runtime.CapNetworkFull)       // everything that the machine reaches
 	CapNetworkRestricted = Capability(runtime.CapNetworkRestricted) // only listed hosts
-	CapNetworkUpdate     = Capability(runtime.CapNetworkSwitch)     // change of the network policy of a running sandbox
+	CapNetworkUpdate     = Capability(runtime.CapNetworkUpdate)     // change of the network policy of a running sandbox
 	CapMemory            = Capability(runtime.CapMemory)            // Limits.MemoryBytes
 	CapCPUs              = Capability(runtime.CapCPUs)              // Limits.CPUs
 	CapPIDs              = Capability(runtime.CapPIDs)              // Limits.PIDs
@@ -95,8 +95,8 @@ const (
 	CapServices          = Capability(runtime.CapServices)          // Spec.Box: services such as databases
 	CapDocker            = Capability(runtime.CapDocker)            // a Docker engine inside
 	CapRepository        = Capability(runtime.CapRepository)        // Spec.Repo on this machine
-	CapRemoteRepository  = Capability(runtime.CapRemote)            // Spec.Repo on another machine
-	CapNested            = Capability(runtime.CapLeases)            // Spec.Leases
+	CapRemoteRepository  = Capability(runtime.CapRemoteRepository)  // Spec.Repo on another machine
+	CapNested            = Capability(runtime.CapNested)            // Spec.Leases
 )
 
 // UnsupportedError lists the capabilities that a Spec requires and a runtime lacks here. It is an ErrUnsupported.
@@ -159,7 +159,7 @@ type backend struct {
 	kind Runtime
 	// prefix distinguishes our sandboxes from other containers.
 	prefix string
-	open   func() (runtime.Stander, error)
+	open   func() (runtime.SandboxRuntime, error)
 }
 
 func (p *backend) capabilities(ctx context.Context) ([]Capability, error) {

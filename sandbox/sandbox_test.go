@@ -64,7 +64,7 @@ func TestPublicErrors(t *testing.T) {
 		&wire.Error{Code: wire.CodeBadRequest}: ErrInvalidSpec,
 		&wire.Error{Code: wire.CodeDenied}:     ErrPermission, &wire.Error{Code: wire.CodeExists}: ErrExists,
 		&wire.Error{Code: wire.CodeFileType}: ErrFileType, &wire.Error{Code: wire.CodeExhausted}: ErrLimitReached,
-		wireclient.ErrTooManyEntries: ErrTooLarge, runtime.ErrEnded: ErrConnectionLost,
+		wireclient.ErrTooManyEntries: ErrTooLarge, runtime.ErrExited: ErrConnectionLost,
 	} {
 		if err := public(fmt.Errorf("do it: %w", from)); !errors.Is(err, to) || !errors.Is(err, from) {
 			t.Errorf("%v is %v, want %v", from, err, to)

@@ -370,7 +370,7 @@ func (bs backends) volumes() (runtime.Volumes, error) {
 }
 
 // removeForks removes the images of forks of a name that no sandbox uses any longer. The caller holds the name's lock.
-func removeForks(ctx context.Context, r runtime.Stander, name, owner string) error {
+func removeForks(ctx context.Context, r runtime.SandboxRuntime, name, owner string) error {
 	s, ok := r.(runtime.Snapshotter)
 	if !ok {
 		return nil

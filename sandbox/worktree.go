@@ -62,7 +62,7 @@ func worktreeOwner(sandbox string) (uid, gid int) {
 	if os.Geteuid() != 0 { // a sandbox's root must not be the host's root
 		return -1, -1
 	}
-	uid = runtime.OwnerOf(sandbox)
+	uid = runtime.UIDFor(sandbox)
 	return uid, uid
 }
 

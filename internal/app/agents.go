@@ -133,7 +133,7 @@ func Workdir(s sandbox.Spec) string { return cmp.Or(s.Dir, sandbox.CloneDir) }
 // hasAgent reports whether a sandbox has a harness's program, and tmux to run it in.
 func hasAgent(ctx context.Context, sb *sandbox.Sandbox, h workorder.Harness) (bool, error) {
 	const script = `command -v tmux >/dev/null && command -v "$1" >/dev/null`
-	line, err := agents.Line(agents.Start{Harness: h})
+	line, err := agents.CommandFor(agents.Options{Harness: h})
 	if err != nil {
 		return false, err
 	}

@@ -96,7 +96,7 @@ func begin(
 		return false, err
 	}
 	env := map[string]string{}
-	said, err := run(append([]string{"sh", "-c", variablesScript, "sh"}, agents.Variables()...)...)
+	said, err := run(append([]string{"sh", "-c", variablesScript, "sh"}, agents.EnvNames()...)...)
 	if err != nil {
 		return false, err
 	}
@@ -106,7 +106,7 @@ func begin(
 	}
 	maps.Copy(env, secrets)
 	dir := Workdir(s)
-	line, err := agents.Line(agents.Start{
+	line, err := agents.CommandFor(agents.Options{
 		Harness: h, Prompt: prompt, Briefing: b.text, File: b.file, Workdir: dir, Env: env,
 		NoProviderTools: s.Box != nil && !s.Box.Gateway.RunsProviderTools(workorder.NetworkMode(s.Network)),
 	})

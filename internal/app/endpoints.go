@@ -25,12 +25,12 @@ type Endpoints struct{ *Env }
 func (e *Env) Endpoints() Endpoints { return Endpoints{e} }
 
 // Forwarder returns the port forwarder of a sandbox. Its process exists from the first endpoint on.
-func (p Endpoints) Forwarder(name string) (*porter.Porter, error) {
+func (p Endpoints) Forwarder(name string) (*porter.Forwarder, error) {
 	dir, err := p.StateDir()
 	if err != nil {
 		return nil, err
 	}
-	k := &porter.Porter{Dir: registry.New(dir).Dir(name)}
+	k := &porter.Forwarder{Dir: registry.New(dir).Dir(name)}
 	if p.Executable == nil {
 		return k, nil
 	}
@@ -111,11 +111,11 @@ func (p Endpoints) Serve(ctx context.Context, name string) error {
 		return err
 	}
 	defer m.Close()
-	r, err := p.Registry()
+	s, err := p.Registry()
 	if err != nil {
 		return err
 	}
-	return porter.Serve(ctx, r.Dir(name), &exposed{m: m, name: name})
+	return porter.Serve(ctx, s.Dir(name), &exposed{m: m, name: name})
 }
 
 // exposed is a sandbox as its port forwarder sees it.
@@ -126,8 +126,8 @@ type exposed struct {
 	sb   *sandbox.Sandbox
 }
 
-// Reach implements porter.Sandbox.
-func (e *exposed) Reach(ctx context.Context, port int) (net.Conn, error) {
+// DialPort implements porter.Sandbox.
+func (e *exposed) DialPort(ctx context.Context, port int) (net.Conn, error) {
 	sb, err := e.find(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -159,8 +159,8 @@ func (e *exposed) find(ctx context.Context, stale *sandbox.Sandbox) (*sandbox.Sa
 	return e.sb, nil
 }
 
-// Look implements porter.Sandbox.
-func (e *exposed) Look(ctx context.Context) error {
+// CheckExists implements porter.Sandbox.
+func (e *exposed) CheckExists(ctx context.Context) error {
 	sb, err := e.m.Get(ctx, e.name)
 	if errors.Is(err, sandbox.ErrNotFound) || err == nil && sb.Info().State == sandbox.StateMissing {
 		return porter.ErrGone

@@ -51,7 +51,7 @@ func SandboxError(err error) error {
 		return fault.New(workorder.ExitInvalid, err, "`sandbox-agent runtime list` says what each runtime can give here")
 	case errors.Is(err, sandbox.ErrInvalidSpec): // it comes from the command line: project files are checked before
 		return fault.New(workorder.ExitUsage, err, "")
-	case errors.Is(err, sandbox.ErrPortUnavailable), errors.Is(err, porter.ErrPort):
+	case errors.Is(err, sandbox.ErrPortUnavailable), errors.Is(err, porter.ErrPortUnavailable):
 		return fault.New(workorder.ExitPort, err, "take another port of this machine, or none for any that is free")
 	case errors.Is(err, sandbox.ErrConnectionLost):
 		return fault.New(workorder.ExitBox, err, "`sandbox-agent logs NAME` says why it ended, if it did; the next command starts it again")

@@ -55,7 +55,7 @@ func (c *forgeClient) HasToken() bool { return c.token.Token != "" }
 
 // Open opens or updates the pull request of a branch.
 func (c *forgeClient) Open(
-	ctx context.Context, order *workorder.Order, res *workorder.Result, told pullrequest.Told,
+	ctx context.Context, order *workorder.Order, res *workorder.Result, told pullrequest.ReportInput,
 ) (*workorder.PR, []string, error) {
 	pr, warnings, err := pullrequest.Open(ctx, c.Forge, order, res, told)
 	return pr, warnings, c.fault(err)

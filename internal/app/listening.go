@@ -59,7 +59,7 @@ func (p Endpoints) AwaitListening(ctx context.Context, sb *sandbox.Sandbox, c *s
 		}
 	}
 	if ctx.Err() != nil {
-		return tasks.ErrLeft
+		return tasks.ErrInterrupted
 	}
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()

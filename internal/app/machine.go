@@ -38,7 +38,7 @@ func (m Machine) CollectGarbage(ctx context.Context, o GarbageOptions) ([]runtim
 		return nil, err
 	}
 	collect := (&boxes{t: &Tasks{Env: m.Env}, st: st, be: be}).Collect
-	sweep := &upkeep.Sweep{Store: st, Engine: be.Engine, DryRun: o.DryRun, Collect: collect}
+	sweep := &upkeep.Collector{Store: st, Engine: be.Engine, DryRun: o.DryRun, Collect: collect}
 	sweep.Volumes, _ = be.Engine.(runtime.Volumes)
 	if o.Images {
 		sweep.Images = be.Images
@@ -143,9 +143,9 @@ func (m Machine) KeepCache(
 	if err != nil {
 		return nil, err
 	}
-	k := &cachebox.Keeper{
+	c := &cachebox.Client{
 		Engine: be.Engine, Images: be.Images, Owner: own.ID, Dir: st.Dir(), Log: m.Log(), Show: show,
 		Image: box.Image, Isolation: isolation, OCIRuntime: box.OCIRuntime, CacheVolume: m.CacheVolume(),
 	}
-	return k.Do(ctx, m.Hard, verb, req, archive)
+	return c.Do(ctx, m.Hard, verb, req, archive)
 }

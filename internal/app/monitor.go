@@ -46,7 +46,7 @@ type monitor struct {
 	MonitorOptions
 	b    Sandboxes
 	m    *sandbox.Manager
-	kept *registry.Registry
+	kept *registry.Store
 	last map[string]string // state by name
 	// again has the time of the next allowed restart of each restarted sandbox.
 	again map[string]pause

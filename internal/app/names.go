@@ -29,13 +29,13 @@ func (e *UnknownNameError) Unwrap() error { return e.cause }
 // UnknownName replaces the error of a look-up if neither a task nor a sandbox has the name. Other errors, and those of a
 // sandbox that is known but unavailable, stay.
 func (e *Env) UnknownName(ctx context.Context, name string, err error) error {
-	missing := errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, store.ErrNotFound) || errors.Is(err, branch.ErrNone)
+	missing := errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, store.ErrNotFound) || errors.Is(err, branch.ErrNotFound)
 	if !missing || errors.Is(err, sandbox.ErrOtherOwner) || errors.Is(err, sandbox.ErrUnavailable) {
 		return SandboxError(err)
 	}
 	known := e.KnownNames(ctx)
 	if slices.Contains(known, name) {
-		if errors.Is(err, branch.ErrNone) {
+		if errors.Is(err, branch.ErrNotFound) {
 			return NotFound(err, "only a sandbox of a repository has one: sandbox-agent up NAME --repo .")
 		}
 		return SandboxError(err)
@@ -49,8 +49,8 @@ func (e *Env) UnknownName(ctx context.Context, name string, err error) error {
 
 // KnownNames returns the names of this state directory's tasks and sandboxes, as far as they can be read. It asks no engine.
 func (e *Env) KnownNames(ctx context.Context) (names []string) {
-	if r, err := e.Registry(); err == nil {
-		names, _ = r.Names()
+	if s, err := e.Registry(); err == nil {
+		names, _ = s.Names()
 	}
 	if all, err := e.BranchStore(); err == nil {
 		list, _ := all.List(ctx)

@@ -46,7 +46,7 @@ func (t *Tasks) findPlan(ctx context.Context, flags *resolve.Flags, id string) (
 	case st == nil || fault.Code(err) != workorder.ExitNotFound || !workorder.ValidTaskID(full):
 		return "", "", err
 	default:
-		return t.newJob(TaskRequest{Asked: tasks.Asked{Verb: tasks.Continue, Task: full}, Flags: *flags}).remotePlan(ctx)
+		return t.newJob(TaskRequest{Request: tasks.Request{Verb: tasks.Continue, Task: full}, Flags: *flags}).remotePlan(ctx)
 	}
 }
 
@@ -66,9 +66,9 @@ func (t *Tasks) localPlan(ctx context.Context, flags *resolve.Flags, rec *store.
 	if _, given := flags.Sources["project"]; !given {
 		switch was := rec.Request; {
 		case was.ProjectBy == store.Detected:
-			flags.By = store.Detected
+			flags.ProjectSource = store.Detected
 		case was.ProjectFile != "":
-			flags.Project, flags.By = was.ProjectFile, cmp.Or(was.ProjectBy, resolve.Unsaid)
+			flags.Project, flags.ProjectSource = was.ProjectFile, cmp.Or(was.ProjectBy, resolve.Unsaid)
 			flags.Sources["project"] = "the plan " + rec.TaskID
 		}
 	}
@@ -103,13 +103,13 @@ func savedPlan(dir string) (string, error) {
 }
 
 func (p *taskJob) remotePlan(ctx context.Context) (task, plan string, err error) {
-	s := tasks.State{Asked: p.Asked}
+	s := tasks.State{Request: p.Request}
 	s.Remote = p.Ask(ctx, s)
 	switch on := s.Remote; {
 	case on.Err != nil:
 		return "", "", on.Err
 	case !on.Known:
-		return "", "", s.Refuse(tasks.Unknown)
+		return "", "", s.Refuse(tasks.RefusalUnknown)
 	case on.State == nil:
 		return "", "", noPlan(p.Task, "its state cannot be read")
 	}

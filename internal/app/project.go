@@ -126,6 +126,6 @@ func (e *Env) projectSecrets(ctx context.Context, s sandbox.Spec) (sandbox.Secre
 	if err != nil {
 		return sandbox.Secrets{}, err
 	}
-	values, git, err := g.Standing(ctx, credentials)
+	values, git, err := g.SandboxSecrets(ctx, credentials)
 	return sandbox.Secrets{Values: values, Git: git}, err
 }

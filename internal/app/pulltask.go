@@ -40,7 +40,7 @@ func (t *Tasks) findPull(ctx context.Context, p *projects.Project, number int) (
 	if err != nil {
 		return nil, client.fault(err)
 	}
-	id, err := tasks.OfPull(&pr)
+	id, err := tasks.TaskOfPR(&pr)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (p *taskJob) findPull(ctx context.Context) (rec *store.Record, err error) {
 			return nil, err
 		}
 	}
-	pr, err := tasks.PullOf(p.Task, rec, p.Pull, p.Feedback != nil)
+	pr, err := tasks.PRNumber(p.Task, rec, p.Pull, p.Feedback != nil)
 	if err != nil {
 		return nil, err
 	}

@@ -36,12 +36,12 @@ func (p *taskJob) run(ctx context.Context, st *store.Store, rec *store.Record) (
 			return TaskOutcome{}, err
 		}
 	}
-	flow := &tasks.Flow{Store: st, Boxes: p.boxes, Project: p, Detach: p.Flags.Detach, Patience: p.t.Patience}
+	flow := &tasks.Controller{Store: st, Attempts: p.boxes, Project: p, Detach: p.Flags.Detach, Patience: p.t.Patience}
 	if p.t.Waits != nil {
 		flow.Waits = func(a tasks.Action) { p.t.Waits(p.Task, a) }
 	}
-	out, err := flow.Run(ctx, tasks.State{Asked: p.Asked, Record: rec})
-	return TaskOutcome{out, p.Asked, p.r}, err
+	out, err := flow.Run(ctx, tasks.State{Request: p.Request, Record: rec})
+	return TaskOutcome{out, p.Request, p.r}, err
 }
 
 // runKnown is run after the look-up of a task.
@@ -77,7 +77,7 @@ func (p *taskJob) knownHere(ctx context.Context) (*store.Record, error) {
 func (p *taskJob) resolve(ctx context.Context) (*resolve.Resolved, error) {
 	r, err := p.t.Resolver.Find(ctx, &p.Flags)
 	if _, none := errors.AsType[*projects.NotFoundError](err); none && p.Verb != tasks.Create && p.Task != "" && p.Flags.Project == "" {
-		return nil, tasks.UnknownHere(p.Task, "its project: --project P, or without a project file its repository: --repo R")
+		return nil, tasks.UnknownTaskError(p.Task, "its project: --project P, or without a project file its repository: --repo R")
 	}
 	return r, err
 }
@@ -159,7 +159,7 @@ func (p *taskJob) ask(ctx context.Context, s tasks.State) (on *tasks.Remote, err
 	}
 	p.reachForge(p.r)
 	if s.Record != nil {
-		err = p.r.Lacks()
+		err = p.r.MissingSecrets()
 	}
 	if err = cmp.Or(err, p.credentials(ctx, p.r)); err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (p *taskJob) ask(ctx context.Context, s tasks.State) (on *tasks.Remote, err
 	if on, err = p.askRemote(ctx, s.Task); err != nil || !on.Known {
 		return on, err
 	}
-	if err := p.r.Lacks(); err != nil { // not before it is known that there is such a task
+	if err := p.r.MissingSecrets(); err != nil { // not before it is known that there is such a task
 		return nil, err
 	}
 	if s.Verb != tasks.Revise {
@@ -231,10 +231,10 @@ func (p *taskJob) Job(ctx context.Context, s tasks.State, next tasks.Action) (*j
 	}
 	r := p.r
 	// The remote of a served repository is gone, and the work on it too.
-	if !given && (next.Do == tasks.GoOn || r.Local != nil) {
+	if !given && (next.Kind == tasks.ActionContinue || r.Local != nil) {
 		r.Project.Branch = cmp.Or(t.Base, r.Project.Branch)
 	}
-	if next.Do == tasks.BeginAgain {
+	if next.Kind == tasks.ActionRestart {
 		if err := r.FromBase(ctx); err != nil {
 			return nil, err
 		}
@@ -254,7 +254,7 @@ func (p *taskJob) detectAgain(ctx context.Context, base string) (err error) {
 		return err
 	}
 	p.reachForge(p.r)
-	return cmp.Or(p.r.Lacks(), p.credentials(ctx, p.r))
+	return cmp.Or(p.r.MissingSecrets(), p.credentials(ctx, p.r))
 }
 
 // remember takes the settings of the last attempt that this command does not give.
@@ -272,9 +272,9 @@ func (p *taskJob) remember(rec *store.Record) error {
 		return err
 	}
 	if was.ProjectFile == "" {
-		f.By = was.ProjectBy
+		f.ProjectSource = was.ProjectBy
 	} else {
-		f.Project, f.By = was.ProjectFile, cmp.Or(was.ProjectBy, resolve.Unsaid)
+		f.Project, f.ProjectSource = was.ProjectFile, cmp.Or(was.ProjectBy, resolve.Unsaid)
 		if _, err := os.Stat(f.Project); filepath.IsAbs(f.Project) && err != nil {
 			return fault.New(workorder.ExitNoProject, fmt.Errorf("read the project file of task %s: %w", rec.TaskID, err), tasks.GiveProject)
 		}
@@ -285,8 +285,8 @@ func (p *taskJob) remember(rec *store.Record) error {
 }
 
 // said are the settings that the flags give, without the output directory.
-func said(f *resolve.Flags) tasks.Said {
-	return tasks.Said{Given: f.Sources, Network: f.Values["network"]}
+func said(f *resolve.Flags) tasks.GivenFlags {
+	return tasks.GivenFlags{Given: f.Sources, Network: f.Values["network"]}
 }
 
 // inherit sets flags to the values of an earlier command.

@@ -98,7 +98,7 @@ func (t *Tasks) taskBoxes(ctx context.Context, st *store.Store) (*taskBoxes, err
 	if err != nil {
 		return nil, err
 	}
-	list, err := upkeep.OwnBoxes(ctx, be.Engine, st, nil)
+	list, err := upkeep.OwnInstances(ctx, be.Engine, st, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (t *Tasks) taskBoxes(ctx context.Context, st *store.Store) (*taskBoxes, err
 	}
 	m := map[boxKey]boxState{}
 	for _, b := range list {
-		s := boxState{Box: b}
+		s := boxState{Instance: b}
 		s.step, s.ended = lastEvents(ctx, be.Engine, b.ID)
 		m[boxKey{b.Labels[workorder.LabelTask], b.Labels[workorder.LabelAttempt]}] = s
 	}
@@ -142,7 +142,7 @@ func lastEvents(ctx context.Context, e runtime.Runtime, id string) (step string,
 }
 
 type boxState struct {
-	runtime.Box
+	runtime.Instance
 	step  string
 	ended workorder.Status
 }
@@ -168,18 +168,18 @@ func stateOf(st *store.Store, r *store.Record, there *taskBoxes, engineErr error
 		s.Status = StatusUnknown
 	case away:
 		s.Status, s.Engine = StatusUnknown, r.Engine
-	case here && b.Live():
+	case here && b.Running():
 		s.Status, s.Step = "running", b.step
 	case here && b.ended != "":
 		s.Status = string(b.ended)
-	case !here && st.Held(r.TaskID):
+	case !here && st.Locked(r.TaskID):
 		s.Status = "starting"
 		if _, err := os.Stat(filepath.Join(r.Dir, workorder.EventsFile)); err == nil {
 			s.Status = "collecting"
 		}
-	case here && b.State == "created" && st.Held(r.TaskID):
+	case here && b.State == "created" && st.Locked(r.TaskID):
 		s.Status = "starting"
-	case st.Stopped(r.TaskID) != "":
+	case st.StopRequest(r.TaskID) != "":
 		s.Status = string(workorder.StatusInterrupted)
 	default:
 		s.Status = string(workorder.StatusLost)

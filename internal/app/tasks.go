@@ -39,7 +39,7 @@ type Tasks struct {
 // TaskRequest asks for a new task, or for the next attempt of one.
 type TaskRequest struct {
 	// Asked has the task's id, or its beginning for a task that exists. The methods of Tasks set Verb.
-	tasks.Asked
+	tasks.Request
 	Flags    resolve.Flags
 	Title    string              // the task in its own words, if its text has more; may be empty
 	Pull     int                 // number of the task's pull request; 0 if not given
@@ -50,8 +50,8 @@ type TaskRequest struct {
 // TaskOutcome is the outcome of a request.
 type TaskOutcome struct {
 	tasks.Outcome
-	tasks.Asked                   // with the whole id
-	Resolved    *resolve.Resolved // nil if the project was not loaded
+	tasks.Request                   // with the whole id
+	Resolved      *resolve.Resolved // nil if the project was not loaded
 }
 
 // Tasks returns the use cases of tasks that start no attempt.
@@ -121,16 +121,16 @@ func (t *Tasks) Refuses(ctx context.Context, j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	if _, err := launch.LookAtEngine(ctx, be.Engine, j); err != nil {
+	if _, err := launch.CheckEngine(ctx, be.Engine, j); err != nil {
 		return err
 	}
-	return launch.LookAtImage(ctx, be.Engine, j.Order.Image)
+	return launch.CheckImage(ctx, be.Engine, j.Order.Image)
 }
 
 // OpenPR opens the pull request of a task whose run could not open it.
 func (t *Tasks) OpenPR(ctx context.Context, rec *store.Record, draft bool, base string) (tasks.Outcome, error) {
-	connect := func(ctx context.Context, order *workorder.Order) (tasks.Pulls, error) { return t.forge(ctx, order) }
-	return t.read(ctx, tasks.OpenPR, rec, &tasks.Opening{Draft: draft, Base: base, Connect: connect})
+	connect := func(ctx context.Context, order *workorder.Order) (tasks.PRClient, error) { return t.forge(ctx, order) }
+	return t.read(ctx, tasks.OpenPR, rec, &tasks.PROpener{Draft: draft, Base: base, Connect: connect})
 }
 
 // Collect collects the result of a task whose own command has died, and returns its new record.
@@ -139,18 +139,18 @@ func (t *Tasks) Collect(ctx context.Context, rec *store.Record) (*store.Record, 
 	return out.Record, err
 }
 
-func (t *Tasks) read(ctx context.Context, verb tasks.Verb, rec *store.Record, opening *tasks.Opening) (out tasks.Outcome, err error) {
+func (t *Tasks) read(ctx context.Context, verb tasks.Verb, rec *store.Record, opening *tasks.PROpener) (out tasks.Outcome, err error) {
 	st, err := t.Store()
 	if err != nil {
 		return out, err
 	}
-	flow := &tasks.Flow{Store: st, Boxes: &boxes{t: t}, Opening: opening}
-	return flow.Run(ctx, tasks.State{Asked: tasks.Asked{Verb: verb, Task: rec.TaskID}, Record: rec})
+	flow := &tasks.Controller{Store: st, Attempts: &boxes{t: t}, PROpener: opening}
+	return flow.Run(ctx, tasks.State{Request: tasks.Request{Verb: verb, Task: rec.TaskID}, Record: rec})
 }
 
 // Stopping stops tasks. It opens the engine when there is a box to stop.
-func (t *Tasks) Stopping(st *store.Store) *tasks.Stopping {
-	return &tasks.Stopping{Store: st, Boxes: &boxes{t: t}, Patience: t.Patience}
+func (t *Tasks) Stopping(st *store.Store) *tasks.Stopper {
+	return &tasks.Stopper{Store: st, Attempts: &boxes{t: t}, Patience: t.Patience}
 }
 
 // Replay shows the recorded events of a task, up to now if it runs.
@@ -175,7 +175,7 @@ func (t *Tasks) Exec(ctx context.Context, id string, c launch.ShellCommand) (cod
 	if err != nil {
 		return 0, err
 	}
-	var box *runtime.Box
+	var box *runtime.Instance
 	if !rec.Collected {
 		if box, err = t.Launcher(be, st, nil).Find(ctx, rec); err != nil {
 			return 0, err
@@ -224,20 +224,20 @@ func (t *Tasks) Find(ctx context.Context, id string) (*store.Store, *store.Recor
 // mended is the record of a task after its output was moved. If a dead command left the
 // move half done, mended completes it. It waits for a command that lives.
 func (t *Tasks) mended(ctx context.Context, st *store.Store, rec *store.Record) (*store.Record, error) {
-	wait, cancel := tasks.Waiting(ctx, cmp.Or(t.Patience, tasks.MoveWait))
+	wait, cancel := tasks.WithLockTimeout(ctx, cmp.Or(t.Patience, tasks.MoveWait))
 	defer cancel()
 	for rec.Moving != 0 {
 		lock, err := st.TryLock(rec.TaskID)
 		switch {
 		case errors.Is(err, store.ErrLocked):
 			if tasks.Pause(wait, tasks.LockPause); wait.Err() != nil {
-				return nil, tasks.GaveUp(wait, st.LockPath(rec.TaskID), rec.TaskID)
+				return nil, tasks.LockTimeoutError(wait, st.LockPath(rec.TaskID), rec.TaskID)
 			}
 		case err != nil:
 			return nil, err
 		}
 		if rec, err = st.Load(rec.TaskID); err == nil && lock != nil {
-			err = st.Mend(rec)
+			err = st.FinishMove(rec)
 		}
 		if lock != nil {
 			lock.Unlock()
@@ -250,7 +250,7 @@ func (t *Tasks) mended(ctx context.Context, st *store.Store, rec *store.Record) 
 }
 
 func (t *Tasks) newJob(r TaskRequest) *taskJob {
-	r.DryRun = r.Flags.Rehearse
+	r.DryRun = r.Flags.DryRun
 	find := credentials.New(t.Getenv)
 	return &taskJob{t: t, TaskRequest: r, find: find, boxes: &boxes{t: t, find: find}}
 }

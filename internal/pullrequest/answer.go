@@ -11,9 +11,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// WhyNotAnswer says why the feedback gets no answers on the forge, empty when it does. They are given once the
+// AnswerSkipReason says why the feedback gets no answers on the forge, empty when it does. They are given once the
 // agent has come to its end, by itself: until then the task's state keeps the feedback for who goes on.
-func WhyNotAnswer(o *workorder.Order, r *workorder.Result) string {
+func AnswerSkipReason(o *workorder.Order, r *workorder.Result) string {
 	switch {
 	case !slices.ContainsFunc(r.Review, func(a workorder.ReviewAnswer) bool { return report.Answerable(&a) }):
 		return "nothing of the feedback can be answered on a forge"

@@ -111,7 +111,7 @@ func TestAnswerWithoutEvidence(t *testing.T) {
 	f, c, o, r := reviewed(t)
 	r.Proof.Checks[0].Head.Passed = false
 	r.Status, r.EndedBy = workorder.StatusFailed, workorder.EndedByValidation
-	if why := WhyNotAnswer(o, r); why != "" {
+	if why := AnswerSkipReason(o, r); why != "" {
 		t.Fatal(why)
 	}
 	got, err := Answer(t.Context(), c, o, r, r.PR.Number)
@@ -150,7 +150,7 @@ func TestWhyNotAnswer(t *testing.T) {
 	} {
 		x := *r
 		change(&x)
-		if why := WhyNotAnswer(o, &x); !strings.Contains(why, want) {
+		if why := AnswerSkipReason(o, &x); !strings.Contains(why, want) {
 			t.Errorf("%q, not %q", why, want)
 		}
 	}

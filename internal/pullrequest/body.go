@@ -7,7 +7,7 @@ import (
 )
 
 // Body is what a reviewer reads first.
-func Body(t Told) string {
+func Body(t ReportInput) string {
 	d := Data(t)
 	d.Later = nil // below the mark, where another attempt finds it
 	body := report.Markdown(d) + "\n" + bodyMark(t.Order, t.Result) + "\n"
@@ -18,7 +18,7 @@ func Body(t Told) string {
 }
 
 // Data returns a report's data about an attempt, without files: the caller that has the result's directory adds them.
-func Data(t Told) report.Data {
+func Data(t ReportInput) report.Data {
 	o, r := t.Order, t.Result
 	task, added := asked(o, r)
 	d := report.Data{

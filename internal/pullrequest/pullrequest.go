@@ -14,8 +14,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Why says why there is nothing to open, empty when there is: no branch on the remote, or no commit on it.
-func Why(o *workorder.Order, r *workorder.Result) string {
+// SkipReason says why there is nothing to open, empty when there is: no branch on the remote, or no commit on it.
+func SkipReason(o *workorder.Order, r *workorder.Result) string {
 	switch {
 	case o.Repo == "":
 		return "the task has no repository"
@@ -62,11 +62,11 @@ func config(o *workorder.Order, log *slog.Logger) forge.Config {
 // Open opens the pull request of r's branch or updates it. The body tells of t; where t knows of no attempt that proved what r left as it
 // was, the body of one that is open stays. It is written once more where the first one could not name the pull request: it
 // had no number then. warnings are what did not keep it from being opened.
-func Open(ctx context.Context, c forge.Forge, o *workorder.Order, r *workorder.Result, t Told) (pr *workorder.PR, warnings []string,
+func Open(ctx context.Context, c forge.Forge, o *workorder.Order, r *workorder.Result, t ReportInput) (pr *workorder.PR, warnings []string,
 	err error,
 ) {
 	spec := spec(o, r)
-	if t.Later == nil && AsBefore(o, r) {
+	if t.Later == nil && Unchanged(o, r) {
 		spec.Keep = keeps(o, r)
 	}
 	spec.Body = Body(t)

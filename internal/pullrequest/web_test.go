@@ -49,7 +49,7 @@ func TestBodyLinksEvidence(t *testing.T) {
 			{Name: "other", Path: "evidence/hang-1.txt", Kind: "hang"},
 		},
 	}
-	body := Body(Told{Order: o, Result: r})
+	body := Body(ReportInput{Order: o, Result: r})
 	at := "https://github.com/o/app/blob/" + r.EvidenceSHA + "/"
 	for _, want := range []string{
 		at + "evidence/the%20page.png?raw=true", at + "logs/proof-base-test.log?raw=true",
@@ -64,7 +64,7 @@ func TestBodyLinksEvidence(t *testing.T) {
 			t.Errorf("the body links %s:\n%s", never, body)
 		}
 	}
-	if r.EvidenceSHA = ""; strings.Contains(Body(Told{Order: o, Result: r}), "/blob/") {
+	if r.EvidenceSHA = ""; strings.Contains(Body(ReportInput{Order: o, Result: r}), "/blob/") {
 		t.Error("there is nothing to link")
 	}
 }

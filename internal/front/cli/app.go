@@ -49,7 +49,7 @@ func Main(ctx context.Context, a *App, args []string) int {
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	cmd, err := root.ExecuteContextC(ctx)
-	if errors.Is(err, tasks.ErrLeft) {
+	if errors.Is(err, tasks.ErrInterrupted) {
 		err = cmdutil.Interrupted(ctx)
 	}
 	if end, ok := errors.AsType[*cmdutil.ExitError](err); ok {

@@ -34,7 +34,7 @@ func TestOldLabel(t *testing.T) {
 	lock.Unlock()
 	labels := map[string]string{workorder.LabelTask: tid, workorder.LabelAttempt: "a1", workorder.LabelOwner: me.Username + "@" + host + ":" + r.state}
 	r.fake = runtimetest.NewFake(map[string]runtimetest.Program{"x": func(*runtimetest.Box) int { <-r.hold; return 0 }})
-	if _, err := r.fake.Run(t.Context(), runtime.BoxSpec{Name: "box", Image: "x", Labels: labels}, strings.NewReader("")); err != nil {
+	if _, err := r.fake.Run(t.Context(), runtime.ContainerSpec{Name: "box", Image: "x", Labels: labels}, strings.NewReader("")); err != nil {
 		t.Fatal(err)
 	}
 	r.want(0, `"status": "running"`, "ps", "--json")

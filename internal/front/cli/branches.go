@@ -71,22 +71,22 @@ current directory are never changed. Without a name: see 'help names'.`,
 			if err != nil {
 				return err
 			}
-			p, err := w.OpenHere(ctx, "merge", remove)
+			r, err := w.OpenHere(ctx, "merge", remove)
 			if err != nil {
 				return err
 			}
-			without, err := p.Merge(ctx, w.MergeMessage())
+			without, err := r.Merge(ctx, w.MergeMessage())
 			if err != nil {
 				return err
 			}
 			line := "already up to date"
 			if !without {
-				line = fmt.Sprintf("merged %s in %s", w.Name(), text.Clean(p.Path()))
+				line = fmt.Sprintf("merged %s in %s", w.Name(), text.Clean(r.Path()))
 			}
-			if err := a.Done(asJSON, handedOver{Path: p.Path(), Head: p.Head, Changed: !without}, "%s", line); err != nil || !remove {
+			if err := a.Done(asJSON, handedOver{Path: r.Path(), Head: r.Head, Changed: !without}, "%s", line); err != nil || !remove {
 				return err
 			}
-			head, err := a.Branches().DeleteMerged(ctx, w.Branch, p.Head)
+			head, err := a.Branches().DeleteMerged(ctx, w.Branch, r.Head)
 			return a.deleted(w.Name(), head, asJSON, err)
 		},
 	}

@@ -147,10 +147,10 @@ func TestCachePullOfAProject(t *testing.T) {
 // specs notes the boxes that an engine is asked for.
 type specs struct {
 	runtime.Runtime
-	seen []runtime.BoxSpec
+	seen []runtime.ContainerSpec
 }
 
-func (s *specs) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader) (string, error) {
+func (s *specs) Run(ctx context.Context, spec runtime.ContainerSpec, stdin io.Reader) (string, error) {
 	s.seen = append(s.seen, spec)
 	return s.Runtime.Run(ctx, spec, stdin)
 }

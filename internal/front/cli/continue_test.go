@@ -362,7 +362,7 @@ func TestParked(t *testing.T) {
 	r.want(workorder.ExitParked, `"resume_at":"2`, ifExists("--json")...)
 	r.want(workorder.ExitParked, "--now", "continue", tid)
 	r.boxes(1)
-	if fresh := store.New(r.state); fresh.Held(tid) {
+	if fresh := store.New(r.state); fresh.Locked(tid) {
 		t.Error("the lock is held")
 	}
 	r.want(workorder.ExitParked, "parked", "continue", tid, "--now")

@@ -33,7 +33,7 @@ run it in your clone. Without a name: see 'help names'.`,
 			if err != nil {
 				return err
 			}
-			p, err := w.Open(cmd.Context())
+			r, err := w.Open(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -45,10 +45,10 @@ run it in your clone. Without a name: see 'help names'.`,
 				options = []string{"--name-only"}
 			}
 			if !cmdutil.IsTerminal(a.Stdout) {
-				return p.Diff(cmd.Context(), a.Stdout, options...)
+				return r.Diff(cmd.Context(), a.Stdout, options...)
 			}
 			out := &diffWriter{w: a.Stdout, color: a.Color(a.Stdout)}
-			return errors.Join(p.Diff(cmd.Context(), out, options...), out.flush())
+			return errors.Join(r.Diff(cmd.Context(), out, options...), out.flush())
 		},
 	}
 	cmd.Flags().BoolVar(&stat, "stat", false, "print only the number of changed lines per file")
@@ -153,24 +153,24 @@ see 'help names'.`,
 			if err != nil {
 				return err
 			}
-			p, err := w.OpenHere(cmd.Context(), "checkout", false)
+			r, err := w.OpenHere(cmd.Context(), "checkout", false)
 			if err != nil {
 				return err
 			}
-			p.Branch = cmp.Or(name, p.Branch)
-			before, err := p.Checkout(cmd.Context())
+			r.Branch = cmp.Or(name, r.Branch)
+			before, err := r.Checkout(cmd.Context())
 			if err != nil {
 				return err
 			}
 			if asJSON {
-				return a.JSON(handedOver{Path: p.Path(), Branch: p.Branch, Before: before, Head: p.Head, Changed: before != p.Branch})
+				return a.JSON(handedOver{Path: r.Path(), Branch: r.Branch, Before: before, Head: r.Head, Changed: before != r.Branch})
 			}
-			fmt.Fprintf(a.Stdout, "%s is at %s\n", text.Clean(p.Path()), text.Clean(p.Branch))
-			if before != p.Branch {
+			fmt.Fprintf(a.Stdout, "%s is at %s\n", text.Clean(r.Path()), text.Clean(r.Branch))
+			if before != r.Branch {
 				if commitID.MatchString(before) { // no branch was checked out
 					before = "--detach " + before
 				}
-				fmt.Fprintf(a.Stdout, "back: git -C %s switch %s\n", text.Clean(p.Path()), text.Clean(before))
+				fmt.Fprintf(a.Stdout, "back: git -C %s switch %s\n", text.Clean(r.Path()), text.Clean(before))
 			}
 			return nil
 		},
@@ -197,16 +197,16 @@ outside of the current directory are never changed. Without a name: see
 			if err != nil {
 				return err
 			}
-			p, err := w.OpenHere(ctx, "apply", remove)
+			r, err := w.OpenHere(ctx, "apply", remove)
 			if err != nil {
 				return err
 			}
-			files, err := p.Apply(ctx)
+			files, err := r.Apply(ctx)
 			if err != nil {
 				return err
 			}
 			if asJSON {
-				err = a.JSON(handedOver{Path: p.Path(), Head: p.Head, Changed: len(files) > 0, Files: files})
+				err = a.JSON(handedOver{Path: r.Path(), Head: r.Head, Changed: len(files) > 0, Files: files})
 			} else {
 				for _, f := range files {
 					fmt.Fprintln(a.Stdout, text.Clean(f))
@@ -215,11 +215,11 @@ outside of the current directory are never changed. Without a name: see
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(a.Stderr, "%d files changed in %s, none committed\n", len(files), text.Clean(p.Path()))
+			fmt.Fprintf(a.Stderr, "%d files changed in %s, none committed\n", len(files), text.Clean(r.Path()))
 			if !remove {
 				return nil
 			}
-			head, err := a.Branches().DeleteMerged(ctx, w.Branch, p.Head)
+			head, err := a.Branches().DeleteMerged(ctx, w.Branch, r.Head)
 			return a.deleted(w.Name(), head, asJSON, err)
 		},
 	}

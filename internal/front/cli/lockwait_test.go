@@ -159,13 +159,13 @@ func TestCollectingIsLeft(t *testing.T) {
 func (r *rig) waitEnded() {
 	r.t.Helper()
 	for {
-		boxes, err := r.fake.Boxes(r.t.Context(), map[string]string{workorder.LabelTask: ""})
+		boxes, err := r.fake.Instances(r.t.Context(), map[string]string{workorder.LabelTask: ""})
 		if err != nil {
 			r.t.Fatal(err)
 		}
 		live := false
 		for _, b := range boxes {
-			live = live || b.Live()
+			live = live || b.Running()
 		}
 		if !live {
 			return

@@ -19,7 +19,7 @@ import (
 func TestUnknownNames(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
-	if err := registry.New(state).Keep("nu-jail", registry.Record{}); err != nil {
+	if err := registry.New(state).Save("nu-jail", registry.Record{}); err != nil {
 		t.Fatal(err)
 	}
 	rec := &store.Record{TaskID: tid, Collected: true}
@@ -30,7 +30,7 @@ func TestUnknownNames(t *testing.T) {
 	lock.Unlock()
 	a := &App{Factory: cmdutil.New(cmdutil.IO{}, app.Env{Dir: t.TempDir(), Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": state}[name] }})}
 	for name, near := range map[string]string{"nu-jial": "nu-jail", tid[:len(tid)-1] + "Z": tid, "something-else": ""} {
-		for _, missing := range []error{sandbox.ErrNotFound, store.ErrNotFound, branch.ErrNone} {
+		for _, missing := range []error{sandbox.ErrNotFound, store.ErrNotFound, branch.ErrNotFound} {
 			err := a.UnknownName(t.Context(), name, fmt.Errorf("look: %w", missing))
 			if unknown, ok := errors.AsType[*app.UnknownNameError](err); !ok || unknown.Name != name || cmdutil.ExitCode(err) != workorder.ExitNotFound || !errors.Is(err, missing) {
 				t.Errorf("%s: %v", name, err)

@@ -24,7 +24,7 @@ func recordedTask(t *testing.T, network *workorder.NetworkReport, former []worko
 	dir := t.TempDir()
 	rec := &store.Record{TaskID: "T-A1B2C3D4", CreatedAt: time.Now(), Collected: true, Status: workorder.StatusSuccess, Attempt: 1}
 	if former != nil {
-		rec.Former, rec.Attempt = []store.Attempt{{Number: 1, ID: "0123456789abcdef", Status: workorder.StatusLost}}, 2
+		rec.PastAttempts, rec.Attempt = []store.Attempt{{Number: 1, ID: "0123456789abcdef", Status: workorder.StatusLost}}, 2
 	}
 	lock, err := store.New(dir).Create(rec)
 	if err != nil {

@@ -87,11 +87,11 @@ func (a *App) printHistory(ctx context.Context, name string) error {
 	if !sandbox.ValidName(name) {
 		return app.Usagef("%.80q is not a valid sandbox name", name)
 	}
-	r, err := a.Registry()
+	s, err := a.Registry()
 	if err != nil {
 		return err
 	}
-	all, err := r.History(name)
+	all, err := s.History(name)
 	if err != nil {
 		return err
 	}

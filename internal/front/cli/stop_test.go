@@ -77,7 +77,7 @@ func TestStopNext(t *testing.T) {
 	if err := st.NextAttempt(last, &store.Record{TaskID: tid, AttemptID: workorder.NewAttemptID()}); err != nil {
 		t.Fatal(err)
 	}
-	for st.Stopped(tid) == "" {
+	for st.StopRequest(tid) == "" {
 		select {
 		case said := <-ended:
 			t.Fatalf("it answered for the last attempt: %s", said)

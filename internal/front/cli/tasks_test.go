@@ -43,7 +43,7 @@ func detached(t *testing.T, p runtimetest.Program) (*App, *onWrite, *bytes.Buffe
 		t.Fatal(err)
 	}
 	labels := map[string]string{workorder.LabelTask: "T-A1B2C3D4", workorder.LabelOwner: own.ID}
-	if _, err := fake.Run(t.Context(), runtime.BoxSpec{Name: "box", Image: "x", Labels: labels}, strings.NewReader("")); err != nil {
+	if _, err := fake.Run(t.Context(), runtime.ContainerSpec{Name: "box", Image: "x", Labels: labels}, strings.NewReader("")); err != nil {
 		t.Fatal(err)
 	}
 	out, errs := &onWrite{fn: func() {}}, &bytes.Buffer{}

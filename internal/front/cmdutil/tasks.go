@@ -30,8 +30,8 @@ func showFound(w io.Writer, d *detect.Draft, rehearsed bool) {
 	if len(findings) == 0 {
 		fmt.Fprintln(w, "  nothing")
 	}
-	for _, l := range d.Left {
-		fmt.Fprintln(w, "  left out: "+text.Clean(fmt.Sprintf("%s (%s): %s", l.What, l.At, l.Why)))
+	for _, l := range d.Omitted {
+		fmt.Fprintln(w, "  left out: "+text.Clean(fmt.Sprintf("%s (%s): %s", l.What, l.At, l.Reason)))
 	}
 	for _, c := range d.Suggested {
 		fmt.Fprintln(w, "  suggested, not run: "+text.Clean(fmt.Sprintf("validate.%s: %s (%s)", c.Name, c.Command, c.At)))
@@ -58,8 +58,8 @@ func (f *Factory) TaskRuns(flags *resolve.Flags, asJSON bool) *app.Tasks {
 		}
 		return view.Event, view.Close
 	}
-	if !asJSON || flags.Rehearse {
-		t.Found = func(d *detect.Draft) { showFound(f.Stderr, d, flags.Rehearse) }
+	if !asJSON || flags.DryRun {
+		t.Found = func(d *detect.Draft) { showFound(f.Stderr, d, flags.DryRun) }
 	}
 	t.Waits = func(id string, w tasks.Action) {
 		if w.Unknown {
@@ -79,7 +79,7 @@ func (f *Factory) Summary(res *workorder.Result, rec *store.Record) {
 func (f *Factory) ShowResult(res *workorder.Result, rec *store.Record, all bool) {
 	w, _ := TerminalSize(f.Stdout)
 	o := render.SummaryOptions{Color: f.Color(f.Stdout), All: all, Width: w, Dir: rec.Dir, Kept: keptBox(rec), Number: rec.Number()}
-	for _, row := range rec.Former {
+	for _, row := range rec.PastAttempts {
 		o.Former = append(o.Former, render.Attempt{Number: row.Number, Status: row.Status, EndedBy: row.EndedBy})
 	}
 	render.Summary(f.Stdout, res, o)

@@ -77,9 +77,9 @@ func createDetached(ctx context.Context, f *cmdutil.Factory, q TaskRequest) (id 
 		return "", err
 	}
 	if q.Repo != "" {
-		flags.By = store.Detected
+		flags.ProjectSource = store.Detected
 	}
-	out, err := f.TaskRuns(&flags, false).Create(ctx, app.TaskRequest{Asked: tasks.Asked{Text: q.Task}, Flags: flags})
+	out, err := f.TaskRuns(&flags, false).Create(ctx, app.TaskRequest{Request: tasks.Request{Text: q.Task}, Flags: flags})
 	if err != nil || out.Result == nil {
 		return out.Task, err
 	}

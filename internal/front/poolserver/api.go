@@ -45,8 +45,8 @@ var lease = regexp.MustCompile(`^L-[a-z0-9]{1,40}$`)
 // ValidLease reports whether a lease can have the ID.
 func ValidLease(id string) bool { return lease.MatchString(id) }
 
-// Lease is one that is lent.
-type Lease struct {
+// LeaseInfo is a lease as JSON.
+type LeaseInfo struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name,omitempty"`
 	Sandbox string    `json:"sandbox"`
@@ -55,8 +55,8 @@ type Lease struct {
 	Status string `json:"status"`
 }
 
-// Exec is a command: Argv, or Command for a shell.
-type Exec struct {
+// ExecRequest is a command: Argv, or Command for a shell.
+type ExecRequest struct {
 	Argv    []string `json:"argv,omitempty"`
 	Command string   `json:"command,omitempty"` // a script for sh -c
 	Dir     string   `json:"cwd,omitempty"`     // "" is /workspace
@@ -144,8 +144,8 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Text }
 
-// ErrNone means that no server has the socket.
-var ErrNone = errors.New("no pool is served")
+// ErrNotServing means that no server listens on the socket.
+var ErrNotServing = errors.New("no pool is served")
 
 // Client asks the server at a socket.
 type Client struct{ http *http.Client }
@@ -156,7 +156,7 @@ func Dial(socket string) *Client {
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
-				return nil, fmt.Errorf("%w at %s", ErrNone, socket)
+				return nil, fmt.Errorf("%w at %s", ErrNotServing, socket)
 			}
 			return conn, err
 		},
@@ -204,7 +204,7 @@ func (c *Client) ask(ctx context.Context, method, path, accept string, request a
 		r.Header.Set("Accept", accept)
 	}
 	got, err := c.http.Do(r)
-	if errors.Is(err, ErrNone) {
+	if errors.Is(err, ErrNotServing) {
 		return nil, errors.Unwrap(err)
 	}
 	if err != nil {
@@ -227,16 +227,16 @@ func (c *Client) Stats(ctx context.Context) (s pool.Stats, err error) {
 }
 
 // List is all that is lent.
-func (c *Client) List(ctx context.Context) (all []Lease, err error) {
+func (c *Client) List(ctx context.Context) (all []LeaseInfo, err error) {
 	return all, c.do(ctx, askDeadline, http.MethodGet, "/v1/leases", nil, &all)
 }
 
 // Acquire asks for a lease.
-func (c *Client) Acquire(ctx context.Context, r Request) (l Lease, err error) {
+func (c *Client) Acquire(ctx context.Context, r Request) (l LeaseInfo, err error) {
 	return l, c.do(ctx, acquireDeadline, http.MethodPost, "/v1/leases", r, &l)
 }
 
-func execWithin(e Exec) time.Duration {
+func execWithin(e ExecRequest) time.Duration {
 	limit := pool.DefaultTimeout
 	if e.TimeoutSeconds > 0 {
 		limit = time.Duration(e.TimeoutSeconds * float64(time.Second))
@@ -245,7 +245,7 @@ func execWithin(e Exec) time.Duration {
 }
 
 // Exec runs a command in a lease.
-func (c *Client) Exec(ctx context.Context, id string, e Exec) (r Result, err error) {
+func (c *Client) Exec(ctx context.Context, id string, e ExecRequest) (r Result, err error) {
 	return r, c.do(ctx, execWithin(e), http.MethodPost, execPath(id), e, &r)
 }
 
@@ -253,7 +253,7 @@ func execPath(id string) string { return "/v1/leases/" + url.PathEscape(id) + "/
 
 // ExecTo is Exec with all output, as it comes, in place of a part of it in the Result. An older server that does not
 // stream returns its bounded output at the end.
-func (c *Client) ExecTo(ctx context.Context, id string, e Exec, stdout, stderr io.Writer) (Result, error) {
+func (c *Client) ExecTo(ctx context.Context, id string, e ExecRequest, stdout, stderr io.Writer) (Result, error) {
 	within := execWithin(e)
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("the server has not answered within %s", within))
 	defer cancel()

@@ -34,7 +34,7 @@ func TestExecToOfAnOlderServer(t *testing.T) {
 	go func() { _ = srv.Serve(ln) }()
 	t.Cleanup(func() { _ = srv.Close() })
 	var stdout, stderr strings.Builder
-	r, err := poolserver.Dial(socket).ExecTo(t.Context(), "L-a", poolserver.Exec{Argv: []string{"a", "b"}}, &stdout, &stderr)
+	r, err := poolserver.Dial(socket).ExecTo(t.Context(), "L-a", poolserver.ExecRequest{Argv: []string{"a", "b"}}, &stdout, &stderr)
 	if err != nil || r.ExitCode != 3 || len(r.Output())+len(r.Errors()) > 0 || stdout.String() != "a b" || stderr.String() != "\xff" {
 		t.Errorf("%+v, %q, %q, %v", r, stdout.String(), stderr.String(), err)
 	}

@@ -242,10 +242,10 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) (any, error) {
 	return have.document(), nil
 }
 
-func (l *lent) document() Lease {
+func (l *lent) document() LeaseInfo {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	d := Lease{ID: l.ID(), Name: l.name, Sandbox: l.Sandbox(), Since: l.since.UTC(), Status: "idle"}
+	d := LeaseInfo{ID: l.ID(), Name: l.name, Sandbox: l.Sandbox(), Since: l.since.UTC(), Status: "idle"}
 	if l.users > 0 {
 		d.Status = "busy"
 	}
@@ -268,11 +268,11 @@ func (l *lent) left(idle time.Duration) bool {
 func (s *Server) list(http.ResponseWriter, *http.Request) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := []Lease{}
+	all := []LeaseInfo{}
 	for _, l := range s.leases {
 		all = append(all, l.document())
 	}
-	slices.SortFunc(all, func(a, b Lease) int { return a.Since.Compare(b.Since) })
+	slices.SortFunc(all, func(a, b LeaseInfo) int { return a.Since.Compare(b.Since) })
 	return all, nil
 }
 
@@ -289,7 +289,7 @@ func (s *Server) find(r *http.Request) (*lent, error) {
 }
 
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) (any, error) {
-	var e Exec
+	var e ExecRequest
 	if err := read(w, r, &e); err != nil {
 		return nil, err
 	}

@@ -154,11 +154,11 @@ func TestClient(t *testing.T) {
 	if all, err := c.List(t.Context()); err != nil || len(all) != 0 {
 		t.Errorf("%+v, %v", all, err)
 	}
-	_, err := c.Exec(t.Context(), "L-x", Exec{Command: "true"})
+	_, err := c.Exec(t.Context(), "L-x", ExecRequest{Command: "true"})
 	if e, ok := errors.AsType[*Error](err); !ok || e.Kind != KindNotFound {
 		t.Error(err)
 	}
-	if _, err := Dial(filepath.Join(t.TempDir(), "none")).Stats(t.Context()); !errors.Is(err, ErrNone) {
+	if _, err := Dial(filepath.Join(t.TempDir(), "none")).Stats(t.Context()); !errors.Is(err, ErrNotServing) {
 		t.Error(err)
 	}
 }
@@ -172,19 +172,19 @@ func TestExec(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := c.Exec(t.Context(), l.ID, Exec{Command: `printf 'caf\351'; printf 'ok' >&2`})
+	r, err := c.Exec(t.Context(), l.ID, ExecRequest{Command: `printf 'caf\351'; printf 'ok' >&2`})
 	if err != nil || string(r.Output()) != "caf\xe9" || string(r.Errors()) != "ok" || r.StderrBytes != nil || r.Stdout != "caf\uFFFD" {
 		t.Errorf("%+v, %v", r, err)
 	}
 	var out, errOut bytes.Buffer
-	r, err = c.ExecTo(t.Context(), l.ID, Exec{Command: `head -c 3000000 /dev/zero | tr '\0' '\377'; echo no >&2; exit 3`}, &out, &errOut)
+	r, err = c.ExecTo(t.Context(), l.ID, ExecRequest{Command: `head -c 3000000 /dev/zero | tr '\0' '\377'; echo no >&2; exit 3`}, &out, &errOut)
 	if err != nil || r.ExitCode != 3 || !bytes.Equal(out.Bytes(), bytes.Repeat([]byte{0xff}, 3_000_000)) || errOut.String() != "no\n" {
 		t.Errorf("%+v, %d bytes, %q, %v", r, out.Len(), errOut.String(), err)
 	}
-	if e, ok := errors.AsType[*Error](second(c.ExecTo(t.Context(), "L-none", Exec{Command: "true"}, &out, &errOut))); !ok || e.Kind != KindNotFound {
+	if e, ok := errors.AsType[*Error](second(c.ExecTo(t.Context(), "L-none", ExecRequest{Command: "true"}, &out, &errOut))); !ok || e.Kind != KindNotFound {
 		t.Error(e)
 	}
-	if e, ok := errors.AsType[*Error](second(c.ExecTo(t.Context(), l.ID, Exec{Argv: []string{""}}, &out, &errOut))); !ok || e.Kind != KindInvalid {
+	if e, ok := errors.AsType[*Error](second(c.ExecTo(t.Context(), l.ID, ExecRequest{Argv: []string{""}}, &out, &errOut))); !ok || e.Kind != KindInvalid {
 		t.Error(e)
 	}
 }
@@ -200,10 +200,10 @@ func TestSilentServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if err := Dial(socket).do(t.Context(), time.Millisecond, http.MethodGet, "/v1/stats", nil, nil); err == nil || errors.Is(err, ErrNone) {
+	if err := Dial(socket).do(t.Context(), time.Millisecond, http.MethodGet, "/v1/stats", nil, nil); err == nil || errors.Is(err, ErrNotServing) {
 		t.Error(err)
 	}
-	if got := execWithin(Exec{TimeoutSeconds: 3}); got != 3*time.Second+execPatience {
+	if got := execWithin(ExecRequest{TimeoutSeconds: 3}); got != 3*time.Second+execPatience {
 		t.Error(got)
 	}
 }

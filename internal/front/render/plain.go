@@ -19,7 +19,7 @@ type plainRenderer struct {
 	o       Options
 	start   time.Time
 	gap     gap
-	told    told
+	told    printedVerdicts
 	kept    outputs
 	running running
 	printed time.Time // when the last line was
@@ -65,7 +65,7 @@ func (r *plainRenderer) Event(e workorder.Event) {
 	if lost > 0 {
 		text = fmt.Sprintf("(%d events are missing here) %s", lost, text)
 	}
-	again := r.told.again(e)
+	again := r.told.repeats(e)
 	lines := r.kept.note(e)
 	r.running.note(e, r.o.now())
 	if lost == 0 && (noise(e) || again || !r.o.Verbose && !essential(e)) || text == "" {
@@ -335,20 +335,20 @@ func CutShort(e workorder.Event) workorder.Event {
 type verdict int
 
 const (
-	unsaid verdict = iota
+	noVerdict verdict = iota
 	good
 	bad
 )
 
-// told remembers the printed verdicts of the agent and of the checks, as the steps of these names would repeat them. Of
+// printedVerdicts remembers the printed verdicts of the agent and of the checks, as the steps of these names would repeat them. Of
 // the checkpoints, one a minute, it lets through the first, those that fail, and the first good one after these.
-type told struct {
+type printedVerdicts struct {
 	agent, validate verdict
 	saved           bool
 }
 
-// again notes the event and reports whether it only repeats what was printed.
-func (t *told) again(e workorder.Event) bool {
+// repeats notes the event and reports whether it only repeats what was printed.
+func (t *printedVerdicts) repeats(e workorder.Event) bool {
 	switch e.Type {
 	case workorder.EventAgentFinished:
 		t.agent = good
@@ -368,7 +368,7 @@ func (t *told) again(e workorder.Event) bool {
 	case workorder.EventStepStarted:
 		return e.Name == kindAgent || e.Name == kindValidate
 	case workorder.EventStepFinished:
-		said := unsaid
+		said := noVerdict
 		switch e.Name {
 		case kindAgent:
 			said = t.agent

@@ -57,7 +57,7 @@ type ttyRenderer struct {
 	usage   string
 	saved   time.Time // time of the last checkpoint
 	gap     gap
-	told    told
+	told    printedVerdicts
 	drawn   time.Time
 	pending []string
 	closed  bool
@@ -109,7 +109,7 @@ func (r *ttyRenderer) Event(e workorder.Event) {
 // apply changes the state and prints permanent lines.
 func (r *ttyRenderer) apply(e workorder.Event) {
 	name, said := oneLine(e.Name), oneLine(e.Text)
-	again := r.told.again(e)
+	again := r.told.repeats(e)
 	switch e.Type {
 	case workorder.EventStepStarted:
 		r.begin(kindStep, name, e.Time)

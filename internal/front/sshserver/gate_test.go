@@ -22,13 +22,13 @@ import (
 
 // fake are sandboxes whose commands are functions of this program.
 type fake struct {
-	rows []Row
+	rows []SandboxInfo
 	mu   sync.Mutex
 	ran  []string // name and line of each command
 	open int
 }
 
-func (f *fake) List(context.Context) ([]Row, error) {
+func (f *fake) List(context.Context) ([]SandboxInfo, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.rows), nil
@@ -40,21 +40,21 @@ func (f *fake) Create(_ context.Context, name string) error {
 	if name == "bad" {
 		return errors.New("not a valid name")
 	}
-	f.rows = append(f.rows, Row{Name: name})
+	f.rows = append(f.rows, SandboxInfo{Name: name})
 	return nil
 }
 
 func (f *fake) Remove(_ context.Context, name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.rows = slices.DeleteFunc(f.rows, func(r Row) bool { return r.Name == name })
+	f.rows = slices.DeleteFunc(f.rows, func(r SandboxInfo) bool { return r.Name == name })
 	return nil
 }
 
 func (f *fake) Open(_ context.Context, name string) (Sandbox, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !slices.ContainsFunc(f.rows, func(r Row) bool { return r.Name == name }) {
+	if !slices.ContainsFunc(f.rows, func(r SandboxInfo) bool { return r.Name == name }) {
 		return nil, ErrNotFound
 	}
 	f.open++
@@ -66,7 +66,7 @@ type fakeSandbox struct {
 	name string
 }
 
-func (b *fakeSandbox) Run(ctx context.Context, c Command) (int, error) {
+func (b *fakeSandbox) Run(ctx context.Context, c ExecRequest) (int, error) {
 	b.f.mu.Lock()
 	b.f.ran = append(b.f.ran, b.name+"|"+c.Line)
 	b.f.mu.Unlock()
@@ -107,7 +107,7 @@ func (b *fakeSandbox) Run(ctx context.Context, c Command) (int, error) {
 	return 127, nil
 }
 
-func (b *fakeSandbox) Reach(_ context.Context, port int) (net.Conn, error) {
+func (b *fakeSandbox) DialPort(_ context.Context, port int) (net.Conn, error) {
 	if port != 80 {
 		return nil, errors.New("nothing listens there")
 	}
@@ -180,7 +180,7 @@ func newKey(t *testing.T) ssh.Signer {
 
 func newGate(t *testing.T) *gate {
 	t.Helper()
-	g := &gate{t: t, key: newKey(t), fake: &fake{rows: []Row{
+	g := &gate{t: t, key: newKey(t), fake: &fake{rows: []SandboxInfo{
 		{Name: "dev", State: "running", What: "debian"}, {Name: "evil\x1b[2J\nx", State: "gone"}, {Name: "other", State: "stopped", Created: time.Now().Add(-3 * time.Hour)},
 	}}}
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

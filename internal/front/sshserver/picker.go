@@ -24,7 +24,7 @@ func drawn(s Size) (cols, rows int) {
 }
 
 // choose lets the client choose a sandbox; "" is none. The size is the terminal's at the end.
-func (s *session) choose(ctx context.Context) (name string, size *Size, err error) {
+func (s *channel) choose(ctx context.Context) (name string, size *Size, err error) {
 	size = s.size
 	ctx, cancel := context.WithCancel(ctx)
 	var resizing sync.WaitGroup
@@ -72,7 +72,7 @@ func (s *session) choose(ctx context.Context) (name string, size *Size, err erro
 }
 
 type listed struct {
-	rows []Row
+	rows []SandboxInfo
 	err  error
 }
 
@@ -92,7 +92,7 @@ type acted struct {
 type picker struct {
 	list      tea.Cmd
 	act       func(act) tea.Cmd
-	rows      []Row
+	rows      []SandboxInfo
 	err       error
 	known     bool // rows have been there
 	at        int  // in shown
@@ -110,7 +110,7 @@ type picker struct {
 func (m picker) Init() tea.Cmd { return m.list }
 
 // shown are the rows that the filter lets through.
-func (m picker) shown() (all []Row) {
+func (m picker) shown() (all []SandboxInfo) {
 	for _, r := range m.rows {
 		if strings.Contains(strings.ToLower(r.Name+" "+r.State+" "+r.What), strings.ToLower(m.filter)) {
 			all = append(all, r)
@@ -137,7 +137,7 @@ func (m picker) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		case msg.err != nil:
 			m.failure = shown(msg.err)
 		case msg.remove:
-			m.rows = slices.DeleteFunc(slices.Clone(m.rows), func(r Row) bool { return r.Name == msg.name })
+			m.rows = slices.DeleteFunc(slices.Clone(m.rows), func(r SandboxInfo) bool { return r.Name == msg.name })
 			m.at = m.within(m.at)
 		default:
 			m.chosen = msg.name

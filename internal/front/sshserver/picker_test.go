@@ -65,7 +65,7 @@ func TestPicker(t *testing.T) {
 func TestPickerRemoves(t *testing.T) {
 	t.Parallel()
 	var acts []act
-	m := tea.Model(picker{rows: []Row{{Name: "dev"}, {Name: "other"}}, known: true, act: func(a act) tea.Cmd {
+	m := tea.Model(picker{rows: []SandboxInfo{{Name: "dev"}, {Name: "other"}}, known: true, act: func(a act) tea.Cmd {
 		acts = append(acts, a)
 		return nil
 	}})

@@ -39,8 +39,8 @@ var signals = map[string]syscall.Signal{
 	"USR2": syscall.SIGUSR2,
 }
 
-// session is a channel for one command, shell or subsystem.
-type session struct {
+// channel is an SSH session channel: one command, shell or subsystem.
+type channel struct {
 	c       *client
 	ch      ssh.Channel
 	in      *input
@@ -71,7 +71,7 @@ func (c *client) session(ctx context.Context, n ssh.NewChannel) {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	s := &session{c: c, ch: ch, in: newInput(ctx, ch), resized: make(chan Size, 1), signals: make(chan syscall.Signal)}
+	s := &channel{c: c, ch: ch, in: newInput(ctx, ch), resized: make(chan Size, 1), signals: make(chan syscall.Signal)}
 	var running sync.WaitGroup
 	defer func() {
 		cancel() // the client has gone
@@ -99,7 +99,7 @@ var begins = map[string]bool{"shell": true, "exec": true, "subsystem": true}
 
 // ask takes a request; what is nil is refused, as are agents and displays of the client. What begins the session is to
 // be run by the caller.
-func (s *session) ask(ctx context.Context, r *ssh.Request, begun bool) (run func() int) {
+func (s *channel) ask(ctx context.Context, r *ssh.Request, begun bool) (run func() int) {
 	done := func() int { return 0 }
 	var t textRequest
 	if begun && r.Type != "window-change" && r.Type != "signal" {
@@ -171,7 +171,7 @@ func sizeOf(cols, rows uint32) *Size {
 }
 
 // take takes a variable of the client's: its language, and nothing that programs act upon.
-func (s *session) take(e envRequest) bool {
+func (s *channel) take(e envRequest) bool {
 	if e.Name != "LANG" && !strings.HasPrefix(e.Name, "LC_") || len(e.Name) > maxLang || len(e.Value) > maxLang || len(s.env) >= maxLangs ||
 		strings.Contains(e.Name+e.Value, "=") || !speakable(e.Name+e.Value) {
 		return false
@@ -184,7 +184,7 @@ func (s *session) take(e envRequest) bool {
 func speakable(t string) bool { return utf8.ValidString(t) && !strings.ContainsRune(t, 0) }
 
 // run runs a shell, or a command, in the sandbox that is named; with none it tells which there are, or lets the client choose.
-func (s *session) run(ctx context.Context, line string) int {
+func (s *channel) run(ctx context.Context, line string) int {
 	size := s.size
 	sb, name, rest, err := s.c.named(ctx, line)
 	switch {
@@ -207,7 +207,7 @@ func (s *session) run(ctx context.Context, line string) int {
 		}
 	}
 	s.c.s.o.Log.Info("session", "sandbox", name, "terminal", s.size != nil)
-	c := Command{
+	c := ExecRequest{
 		Line: rest, Env: s.env, Stdin: s.in.reader(ctx), Stdout: s.ch, Stderr: s.ch.Stderr(), Terminal: size, Resized: s.resized,
 		Signals: s.signals,
 	}
@@ -224,7 +224,7 @@ func (s *session) run(ctx context.Context, line string) int {
 	return code
 }
 
-func (s *session) sftp(ctx context.Context) int {
+func (s *channel) sftp(ctx context.Context) int {
 	sb, name, err := s.c.own(ctx)
 	if sb == nil && err == nil {
 		return s.unknown(ctx, s.c.user)
@@ -244,7 +244,7 @@ func (s *session) sftp(ctx context.Context) int {
 	return 0
 }
 
-func (s *session) fail(ctx context.Context, err error) int {
+func (s *channel) fail(ctx context.Context, err error) int {
 	if ctx.Err() != nil { // the client has gone
 		return exitGeneral
 	}
@@ -253,23 +253,23 @@ func (s *session) fail(ctx context.Context, err error) int {
 	return exitGeneral
 }
 
-func (s *session) unknown(ctx context.Context, name string) int {
+func (s *channel) unknown(ctx context.Context, name string) int {
 	s.say(fmt.Sprintf("error: there is no sandbox %q\n", text.Runes(text.Clean(name), maxTerm)))
 	s.list(ctx, s.ch.Stderr())
 	return exitNotFound
 }
 
 // say writes to the client's standard error, which is its terminal where it has one.
-func (s *session) say(line string) { s.write(s.ch.Stderr(), line) }
+func (s *channel) say(line string) { s.write(s.ch.Stderr(), line) }
 
-func (s *session) write(w io.Writer, lines string) {
+func (s *channel) write(w io.Writer, lines string) {
 	if s.size != nil {
 		w = terminal{w}
 	}
 	_, _ = io.WriteString(w, lines) // a client that has gone reads nothing
 }
 
-func (s *session) list(ctx context.Context, w io.Writer) int {
+func (s *channel) list(ctx context.Context, w io.Writer) int {
 	rows, err := s.c.s.o.Sandboxes.List(ctx)
 	var b bytes.Buffer
 	t := tabwriter.NewWriter(&b, 0, 4, 2, ' ', 0)

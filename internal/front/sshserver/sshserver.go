@@ -35,7 +35,7 @@ var ErrNotFound = errors.New("there is no such sandbox")
 // Sandboxes are what a Server serves. Its methods may be called concurrently.
 type Sandboxes interface {
 	// List is all of them, by name; with an error those that could be seen. Names may be any text.
-	List(ctx context.Context) ([]Row, error)
+	List(ctx context.Context) ([]SandboxInfo, error)
 	// Open finds one by its name, which may be any text. The caller closes it.
 	Open(ctx context.Context, name string) (Sandbox, error)
 	// Create creates one as "up NAME" does. The name may be any text.
@@ -44,8 +44,8 @@ type Sandboxes interface {
 	Remove(ctx context.Context, name string) error
 }
 
-// Row is a sandbox in the list.
-type Row struct {
+// SandboxInfo is a sandbox in the list.
+type SandboxInfo struct {
 	Name, State string
 	What        string // what it is made of
 	Created     time.Time
@@ -54,16 +54,16 @@ type Row struct {
 // Sandbox is one that a client uses. Its methods may be called concurrently.
 type Sandbox interface {
 	// Run runs a command until it ends, and returns its exit code as a shell has it. When ctx ends, the command is ended.
-	Run(ctx context.Context, c Command) (code int, err error)
-	// Reach connects to a port of the sandbox's loopback.
-	Reach(ctx context.Context, port int) (net.Conn, error)
+	Run(ctx context.Context, c ExecRequest) (code int, err error)
+	// DialPort connects to a port of the sandbox's loopback.
+	DialPort(ctx context.Context, port int) (net.Conn, error)
 	// Files is a server of SFTP for the sandbox's files.
 	Files(ctx context.Context) (io.ReadWriteCloser, error)
 	Close(ctx context.Context) error
 }
 
-// Command is what a client asks to be run.
-type Command struct {
+// ExecRequest is a command that a client requests.
+type ExecRequest struct {
 	// Line is for the sandbox's sh; "" is a shell: with a terminal the sandbox's own, which stays when the client goes.
 	Line           string
 	Env            []string
@@ -304,5 +304,5 @@ func (c *client) dial(ctx context.Context, host string, port uint32) (net.Conn, 
 	if sb == nil {
 		return nil, errors.New("no sandbox: its name is the user name, as in `ssh -L 8000:localhost:8000 NAME@HOST`")
 	}
-	return sb.Reach(ctx, int(port))
+	return sb.DialPort(ctx, int(port))
 }

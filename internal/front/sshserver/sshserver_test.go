@@ -246,7 +246,7 @@ func TestGone(t *testing.T) {
 
 func TestServeKnown(t *testing.T) {
 	t.Parallel()
-	f := &fake{rows: []Row{{Name: "dev"}, {Name: "other"}}}
+	f := &fake{rows: []SandboxInfo{{Name: "dev"}, {Name: "other"}}}
 	s := New(Options{HostKey: newKey(t), Sandboxes: f, Log: slog.New(slog.DiscardHandler)})
 	ours, theirs := joined(t)
 	over := make(chan error)

@@ -24,7 +24,7 @@ type Forge struct {
 
 // Open opens or updates the branch's pull request. why is set if there should be none.
 func (p *Forge) Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR, why string, warnings []string, err error) {
-	if why = pullrequest.Why(p.Order, r); why != "" {
+	if why = pullrequest.SkipReason(p.Order, r); why != "" {
 		return nil, why, nil, nil
 	}
 	if p.Token == "" && p.App == nil {
@@ -34,8 +34,8 @@ func (p *Forge) Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR
 	if err != nil {
 		return nil, "", nil, err
 	}
-	if !pullrequest.AsBefore(p.Order, r) {
-		pr, warnings, err = pullrequest.Open(ctx, c, p.Order, r, pullrequest.Told{Order: p.Order, Result: r})
+	if !pullrequest.Unchanged(p.Order, r) {
+		pr, warnings, err = pullrequest.Open(ctx, c, p.Order, r, pullrequest.ReportInput{Order: p.Order, Result: r})
 		return pr, "", warnings, err
 	}
 	if pr, warnings, err = pullrequest.Update(ctx, c, p.Order, r); pr == nil && err == nil {
@@ -48,7 +48,7 @@ func (p *Forge) Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR
 func (p *Forge) Answer(
 	ctx context.Context, review *workorder.Review, r *workorder.Result,
 ) (answers []workorder.ReviewAnswer, why string, err error) {
-	why = pullrequest.WhyNotAnswer(p.Order, r)
+	why = pullrequest.AnswerSkipReason(p.Order, r)
 	later := "; sandbox-agent pr open " + p.Order.TaskID + " gives the answers"
 	switch {
 	case why != "":

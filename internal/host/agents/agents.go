@@ -14,8 +14,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Start is what an agent begins with.
-type Start struct {
+// Options configure the start of an agent.
+type Options struct {
 	Harness workorder.Harness
 	// Prompt is the first message to the agent; "" waits for the user.
 	Prompt string
@@ -34,16 +34,16 @@ var (
 	opencodeCLI = agentkind.Of(agentkind.Opencode)
 )
 
-// Variables are the sandbox's variables that Start.Env needs.
-func Variables() []string {
+// EnvNames returns the variables of the sandbox that Options.Env needs.
+func EnvNames() []string {
 	return []string{
 		"HOME", claudeCode.DirVariable, codexCLI.DirVariable, agentkind.AnthropicKey, agentkind.OpenAIKey, agentkind.CodexKey,
 		workorder.APIAnthropic.BaseURLVariable(), workorder.APIOpenAI.BaseURLVariable(),
 	}
 }
 
-// Command is a program with its variables and its files.
-type Command struct {
+// Invocation is an agent's command with its variables and files.
+type Invocation struct {
 	Argv []string
 	Env  []string // NAME=value
 	// Files are to be written before the start, by their paths in the sandbox. Each function gets the present content, nil without a file,
@@ -51,39 +51,39 @@ type Command struct {
 	Files map[string]func(old []byte) ([]byte, error)
 }
 
-// Line returns the command that starts the agent's program. The program asks the user nothing before it works, except for a login if
+// CommandFor returns the command that starts the agent's program. The program asks the user nothing before it works, except for a login if
 // there is no key.
-func Line(s Start) (Command, error) {
-	switch h := s.Harness; h.Name {
+func CommandFor(o Options) (Invocation, error) {
+	switch h := o.Harness; h.Name {
 	case workorder.HarnessClaudeCode:
-		return claude(s), nil
+		return claude(o), nil
 	case workorder.HarnessCodex:
-		return codex(s), nil
+		return codex(o), nil
 	case workorder.HarnessOpencode:
-		return opencode(s)
+		return opencode(o)
 	case workorder.HarnessCommand:
-		return Command{
+		return Invocation{
 			Argv: append(slices.Clone(h.Command), h.Args...),
-			Env:  []string{"SANDBOX_AGENT_BRIEFING_FILE=" + s.File, "SANDBOX_AGENT_PROMPT=" + s.Prompt},
+			Env:  []string{"SANDBOX_AGENT_BRIEFING_FILE=" + o.File, "SANDBOX_AGENT_PROMPT=" + o.Prompt},
 		}, nil
 	}
-	return Command{}, fmt.Errorf("agent %q: use one of %v", s.Harness.Name, workorder.Harnesses())
+	return Invocation{}, fmt.Errorf("agent %q: use one of %v", o.Harness.Name, workorder.Harnesses())
 }
 
 // claude has no questions of its first start in a sandbox that is made for it.
-func claude(s Start) Command {
-	argv := model(append(slices.Clone(claudeCode.Terminal), "--append-system-prompt", s.Briefing), s.Harness)
-	return Command{
-		Argv: prompted(argv, s.Prompt), Env: append([]string{"IS_SANDBOX=1"}, claudeCode.Env...),
+func claude(o Options) Invocation {
+	argv := model(append(slices.Clone(claudeCode.Terminal), "--append-system-prompt", o.Briefing), o.Harness)
+	return Invocation{
+		Argv: prompted(argv, o.Prompt), Env: append([]string{"IS_SANDBOX=1"}, claudeCode.Env...),
 		Files: map[string]func([]byte) ([]byte, error){
-			path.Join(cmp.Or(s.Env[claudeCode.DirVariable], s.Env["HOME"]), ".claude.json"): s.claudeAnswers,
+			path.Join(cmp.Or(o.Env[claudeCode.DirVariable], o.Env["HOME"]), ".claude.json"): o.claudeAnswers,
 		},
 	}
 }
 
 // claudeAnswers answers the questions of Claude Code at its first start, at the first start in a directory, and about a key that it has
 // not seen. Its other settings in the file stay.
-func (s Start) claudeAnswers(old []byte) ([]byte, error) {
+func (o Options) claudeAnswers(old []byte) ([]byte, error) {
 	var all map[string]any
 	known := json.NewDecoder(bytes.NewReader(old))
 	known.UseNumber() // of any size
@@ -94,9 +94,9 @@ func (s Start) claudeAnswers(old []byte) ([]byte, error) {
 		all = map[string]any{}
 	}
 	all["hasCompletedOnboarding"], all["bypassPermissionsModeAccepted"] = true, true
-	project := object(object(all, "projects"), s.Workdir)
+	project := object(object(all, "projects"), o.Workdir)
 	project["hasTrustDialogAccepted"], project["hasCompletedProjectOnboarding"] = true, true
-	if key := s.Env[agentkind.AnthropicKey]; key != "" {
+	if key := o.Env[agentkind.AnthropicKey]; key != "" {
 		const kept = 20 // characters at the end of a key, by which it is known
 		end := key[max(0, len(key)-kept):]
 		answers := object(all, "customApiKeyResponses")
@@ -119,59 +119,59 @@ func object(in map[string]any, name string) map[string]any {
 }
 
 // codex configures a provider: only for such a one the program accepts a key instead of a login.
-func codex(s Start) Command {
+func codex(o Options) Invocation {
 	argv := slices.Clone(codexCLI.Terminal)
 	config := func(format string, args ...any) { argv = append(argv, "-c", fmt.Sprintf(format, args...)) }
 	argv = append(argv, "--disable", "shell_snapshot") // a file with all variables, keys too
-	if s.NoProviderTools {
+	if o.NoProviderTools {
 		config(`web_search="disabled"`)
 	}
-	config(`projects={%s={trust_level="trusted"}}`, agentkind.TOMLString(s.Workdir))
+	config(`projects={%s={trust_level="trusted"}}`, agentkind.TOMLString(o.Workdir))
 	for _, name := range []string{agentkind.OpenAIKey, agentkind.CodexKey} {
-		if s.Env[name] == "" || agentkind.CodexOwnProvider(s.Harness.Args) {
+		if o.Env[name] == "" || agentkind.CodexOwnProvider(o.Harness.Args) {
 			continue
 		}
 		config(`model_providers.sandbox={name="OpenAI",base_url=%s,env_key=%s,wire_api="responses"}`,
-			agentkind.TOMLString(s.server(workorder.APIOpenAI)), agentkind.TOMLString(name))
+			agentkind.TOMLString(o.server(workorder.APIOpenAI)), agentkind.TOMLString(name))
 		config(`model_provider="sandbox"`)
 		break
 	}
-	return Command{
-		Argv: prompted(model(argv, s.Harness), s.Prompt),
+	return Invocation{
+		Argv: prompted(model(argv, o.Harness), o.Prompt),
 		Files: map[string]func([]byte) ([]byte, error){
-			path.Join(codexCLI.DirIn(func(name string) string { return s.Env[name] }), "AGENTS.md"): s.codexBriefing,
+			path.Join(codexCLI.DirIn(func(name string) string { return o.Env[name] }), "AGENTS.md"): o.codexBriefing,
 		},
 	}
 }
 
-func (s Start) codexBriefing(old []byte) ([]byte, error) {
+func (o Options) codexBriefing(old []byte) ([]byte, error) {
 	if old != nil {
 		return old, nil
 	}
-	return []byte("Read " + s.File + " first: it describes this sandbox.\n"), nil
+	return []byte("Read " + o.File + " first: it describes this sandbox.\n"), nil
 }
 
 // server returns the URL of an API, with its version.
-func (s Start) server(api workorder.ModelAPI) string {
-	return api.VersionedURL(s.Env[api.BaseURLVariable()])
+func (o Options) server(api workorder.ModelAPI) string {
+	return api.VersionedURL(o.Env[api.BaseURLVariable()])
 }
 
 // opencode gets the addresses of its models here, whatever the repository configures, and does not request a list of models.
-func opencode(s Start) (Command, error) {
+func opencode(o Options) (Invocation, error) {
 	providers := map[string]any{}
-	h := s.Harness
+	h := o.Harness
 	env := slices.Clone(opencodeCLI.Env)
 	keys := map[workorder.ModelAPI]string{
-		workorder.APIOpenAI:    cmp.Or(s.Env[agentkind.OpenAIKey], s.Env[agentkind.CodexKey]),
-		workorder.APIAnthropic: s.Env[agentkind.AnthropicKey],
+		workorder.APIOpenAI:    cmp.Or(o.Env[agentkind.OpenAIKey], o.Env[agentkind.CodexKey]),
+		workorder.APIAnthropic: o.Env[agentkind.AnthropicKey],
 	}
-	if key := keys[workorder.APIOpenAI]; s.Env[agentkind.OpenAIKey] != key {
+	if key := keys[workorder.APIOpenAI]; o.Env[agentkind.OpenAIKey] != key {
 		env = append(env, agentkind.OpenAIKey+"="+key)
 	}
 	var first, last string
 	for _, api := range []workorder.ModelAPI{workorder.APIOpenAI, workorder.APIAnthropic} {
 		if name := string(api); keys[api] != "" { // its providers have the names of the APIs
-			providers[name] = map[string]any{"options": map[string]any{"baseURL": s.server(api)}}
+			providers[name] = map[string]any{"options": map[string]any{"baseURL": o.server(api)}}
 			first, last = cmp.Or(first, name), name
 		}
 	}
@@ -182,17 +182,17 @@ func opencode(s Start) (Command, error) {
 		h.Model = first + "/" + h.Model
 	}
 	config, err := json.Marshal(map[string]any{
-		"instructions": []string{s.File}, "permission": map[string]string{"edit": "allow", "bash": "allow", "webfetch": "allow"},
+		"instructions": []string{o.File}, "permission": map[string]string{"edit": "allow", "bash": "allow", "webfetch": "allow"},
 		"autoupdate": false, "share": "disabled", "provider": providers,
 	})
 	if err != nil {
-		return Command{}, err
+		return Invocation{}, err
 	}
 	argv := model(slices.Clone(opencodeCLI.Terminal), h)
-	if s.Prompt != "" {
-		argv = append(argv, "--prompt="+s.Prompt) // it may begin with a hyphen
+	if o.Prompt != "" {
+		argv = append(argv, "--prompt="+o.Prompt) // it may begin with a hyphen
 	}
-	return Command{Argv: argv, Env: append(env, "OPENCODE_CONFIG_CONTENT="+string(config))}, nil
+	return Invocation{Argv: argv, Env: append(env, "OPENCODE_CONFIG_CONTENT="+string(config))}, nil
 }
 
 func model(argv []string, h workorder.Harness) []string {

@@ -11,7 +11,7 @@ import (
 )
 
 // everything is all of a command that its program can read.
-func everything(t *testing.T, c Command) string {
+func everything(t *testing.T, c Invocation) string {
 	t.Helper()
 	all := strings.Join(append(slices.Clone(c.Argv), c.Env...), "\x00")
 	for _, content := range c.Files {
@@ -29,7 +29,7 @@ func TestLine(t *testing.T) {
 	t.Parallel()
 	for _, name := range workorder.Harnesses() {
 		h := workorder.Harness{Name: name, Model: "m", Args: []string{"--more"}, Command: []string{"mine"}}
-		c, err := Line(Start{Harness: h, Prompt: "-do it", Briefing: "told", File: "/w/b.md", Workdir: "/w", Env: map[string]string{"HOME": "/h"}})
+		c, err := CommandFor(Options{Harness: h, Prompt: "-do it", Briefing: "told", File: "/w/b.md", Workdir: "/w", Env: map[string]string{"HOME": "/h"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func TestLine(t *testing.T) {
 			t.Errorf("%s: %q", name, c.Argv)
 		}
 	}
-	if c, err := Line(Start{Harness: workorder.Harness{Name: "other"}}); err == nil {
+	if c, err := CommandFor(Options{Harness: workorder.Harness{Name: "other"}}); err == nil {
 		t.Errorf("%+v", c)
 	}
 }
@@ -72,7 +72,7 @@ func TestKeys(t *testing.T) {
 		"opencode, claude":    {workorder.Harness{Name: "opencode", Model: "claude-x"}, map[string]string{agentkind.OpenAIKey: key, agentkind.AnthropicKey: key}, false, []string{"anthropic/claude-x"}, nil},
 		"opencode, own model": {workorder.Harness{Name: "opencode", Model: "mine/x"}, map[string]string{agentkind.OpenAIKey: key}, false, []string{"\x00mine/x"}, nil},
 	} {
-		c, err := Line(Start{Harness: row.h, Workdir: "/w", Env: row.env, NoProviderTools: row.no})
+		c, err := CommandFor(Options{Harness: row.h, Workdir: "/w", Env: row.env, NoProviderTools: row.no})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,8 +93,8 @@ func TestKeys(t *testing.T) {
 // What Claude Code has in its file stays, also where it cannot be read.
 func TestClaudeAnswers(t *testing.T) {
 	t.Parallel()
-	s := Start{Workdir: "/w", Env: map[string]string{agentkind.AnthropicKey: "new"}}
-	b, err := s.claudeAnswers([]byte(`{"own":12345678901234567890,"projects":{"/w":{"cost":2},"/x":{}},"customApiKeyResponses":{"approved":["old"],"rejected":["no"]}}`))
+	o := Options{Workdir: "/w", Env: map[string]string{agentkind.AnthropicKey: "new"}}
+	b, err := o.claudeAnswers([]byte(`{"own":12345678901234567890,"projects":{"/w":{"cost":2},"/x":{}},"customApiKeyResponses":{"approved":["old"],"rejected":["no"]}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestClaudeAnswers(t *testing.T) {
 	if err := json.Unmarshal(b, &got); err != nil {
 		t.Fatal(err)
 	}
-	again, err := s.claudeAnswers(b)
+	again, err := o.claudeAnswers(b)
 	if err != nil || string(again) != string(b) {
 		t.Errorf("%s, %v", again, err)
 	}
@@ -116,7 +116,7 @@ func TestClaudeAnswers(t *testing.T) {
 		t.Errorf("%s, not %s", g, w)
 	}
 	for _, old := range []string{"{", "[]", "null"} {
-		b, err := s.claudeAnswers([]byte(old))
+		b, err := o.claudeAnswers([]byte(old))
 		if err != nil || old != "null" && string(b) != old {
 			t.Errorf("%s: %s, %v", old, b, err)
 		}

@@ -43,11 +43,11 @@ const (
 )
 
 var (
-	// ErrNone means that a sandbox has no branch.
-	ErrNone = errors.New("no branch")
-	// ErrNotShown means that the user's repository does not show a branch: it has moved, or has another remote of that
+	// ErrNotFound means that a sandbox has no branch.
+	ErrNotFound = errors.New("no branch")
+	// ErrNotPublished means that the user's repository does not show a branch: it has moved, or has another remote of that
 	// name. What is saved is in ours.
-	ErrNotShown = errors.New("it is not shown in the repository")
+	ErrNotPublished = errors.New("it is not shown in the repository")
 )
 
 // Store is the part of a state folder that has branches.
@@ -73,12 +73,12 @@ type repo struct {
 // Clone is a sandbox's clone of the user's repository, whose changes are saved.
 type Clone struct {
 	*Branch
-	in       Inside
+	in       ExecFunc
 	cloneDir string // of the clone, in the sandbox
 }
 
 // In returns the clone at a directory of the sandbox. in runs commands there.
-func (b *Branch) In(in Inside, dir string) *Clone { return &Clone{b, in, dir} }
+func (b *Branch) In(in ExecFunc, dir string) *Clone { return &Clone{b, in, dir} }
 
 // Of is the branch of a sandbox in a repository of this machine, whether it is there or not.
 func (s *Store) Of(sandbox, userRepo string) *Branch {
@@ -111,12 +111,12 @@ func (s *Store) Find(ctx context.Context, sandbox, repo string) (*Branch, error)
 	}
 	switch len(found) {
 	case 0:
-		return nil, fmt.Errorf("sandbox %s: %w", sandbox, ErrNone)
+		return nil, fmt.Errorf("sandbox %s: %w", sandbox, ErrNotFound)
 	case 1:
 		return found[0], nil
 	}
 	return nil, fmt.Errorf(
-		"sandbox %s: %w in this folder's repository, and %d others have one: go to the one that you mean", sandbox, ErrNone,
+		"sandbox %s: %w in this folder's repository, and %d others have one: go to the one that you mean", sandbox, ErrNotFound,
 		len(found),
 	)
 }
@@ -244,8 +244,8 @@ func (b *repo) sweep() {
 // turnTime bounds the wait for others' turns, which have a save each.
 const turnTime = 2 * saveTime
 
-// Turn keeps others from changing files of the sandbox by several steps, until done. Saves go on meanwhile.
-func (b *Branch) Turn(ctx context.Context) (done func(), err error) {
+// Lock keeps others from changing files of the sandbox by several steps, until done. Saves go on meanwhile.
+func (b *Branch) Lock(ctx context.Context) (done func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, turnTime, fmt.Errorf("others changed files of sandbox %s for %s", b.Sandbox, turnTime))
 	defer cancel()
 	if err = os.MkdirAll(filepath.Dir(b.dir), 0o700); err != nil {

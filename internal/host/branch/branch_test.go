@@ -82,7 +82,7 @@ func newBranch(t *testing.T, s *Store, name, repo string) *Branch {
 }
 
 func paths(s SaveResult) (all []string) {
-	for _, l := range s.Left {
+	for _, l := range s.Unsaved {
 		all = append(all, l.Path)
 	}
 	slices.Sort(all)
@@ -177,7 +177,7 @@ func TestRepoMoved(t *testing.T) {
 	}
 	p.do("echo 2 >f")
 	s, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{})
-	if !errors.Is(err, ErrNotShown) || s.Commit == "" || b.Head(t.Context()) != s.Commit {
+	if !errors.Is(err, ErrNotPublished) || s.Commit == "" || b.Head(t.Context()) != s.Commit {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -295,7 +295,7 @@ func TestCheckpoint(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t)
 	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "e", repo)
-	if _, err := b.Checkpoint(t.Context(), "one"); !errors.Is(err, ErrNone) {
+	if _, err := b.Tag(t.Context(), "one"); !errors.Is(err, ErrNotFound) {
 		t.Error(err)
 	}
 	p.do("echo 2 >f")
@@ -309,14 +309,14 @@ func TestCheckpoint(t *testing.T) {
 	if err != nil || len(log[0].Ran) != 0 {
 		t.Errorf("%+v, %v", log, err)
 	}
-	commit, err := b.Checkpoint(t.Context(), "one")
+	commit, err := b.Tag(t.Context(), "one")
 	if err != nil || gittest.Git(t, repo, "rev-parse", "sandbox/e") != commit {
 		t.Errorf("%s, %v", commit, err)
 	}
-	if _, err := b.Checkpoint(t.Context(), "one"); !errors.Is(err, ErrCheckpoint) {
+	if _, err := b.Tag(t.Context(), "one"); !errors.Is(err, ErrTagExists) {
 		t.Error(err)
 	}
-	if err := errors.Join(b.Retitle(t.Context(), "another"), b.Delete(t.Context())); err != nil {
+	if err := errors.Join(b.SetTitle(t.Context(), "another"), b.Delete(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	if got := gittest.Git(t, b.dir, "rev-parse", "refs/tags/e/one"); got != commit {
@@ -438,22 +438,22 @@ func TestTurn(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	b := New(state).Of("one", "/repo")
-	done, err := b.Turn(t.Context())
+	done, err := b.Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := New(state).Of("one", "/repo").Turn(short); err == nil {
+	if _, err := New(state).Of("one", "/repo").Lock(short); err == nil {
 		t.Error("two have it")
 	}
-	other, err := New(state).Of("two", "/repo").Turn(t.Context())
+	other, err := New(state).Of("two", "/repo").Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	other()
 	done()
-	again, err := b.Turn(t.Context())
+	again, err := b.Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func (b *Branch) Publish(ctx context.Context) error {
 type remote struct{ *Branch }
 
 // publish fetches the branch into the user's repository as a remote-tracking ref: it moves no branch of the user and runs no
-// hook. Its error is ErrNotShown.
+// hook. Its error is ErrNotPublished.
 func (b remote) publish(ctx context.Context) error {
 	if err := b.show(ctx); err != nil {
 		return &notShown{err}
@@ -34,7 +34,7 @@ func (b remote) publish(ctx context.Context) error {
 type notShown struct{ err error }
 
 func (e *notShown) Error() string   { return e.err.Error() }
-func (e *notShown) Unwrap() []error { return []error{ErrNotShown, e.err} }
+func (e *notShown) Unwrap() []error { return []error{ErrNotPublished, e.err} }
 
 func (b remote) show(ctx context.Context) error {
 	if _, err := os.Stat(b.Repo); err != nil {
@@ -80,7 +80,7 @@ func (b *repo) otherRemote(ctx context.Context) (url string, other bool) {
 }
 
 // Lend fetches the branch's commits into the user's repository without a ref there. It is for a Publish that failed with
-// ErrNotShown because of another remote of that name.
+// ErrNotPublished because of another remote of that name.
 func (b *Branch) Lend(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()

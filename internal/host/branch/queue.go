@@ -49,7 +49,7 @@ type entry struct {
 type result struct {
 	SaveResult
 
-	// NotShown is the text of an ErrNotShown.
+	// NotShown is the text of an ErrNotPublished.
 	NotShown string
 }
 

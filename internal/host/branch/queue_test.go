@@ -67,7 +67,7 @@ func TestNotedLater(t *testing.T) {
 	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "dev", repo)
 	save(t, b, p, "", 0)
 	fail := func(context.Context, []string, io.Reader, io.Writer) error { return errors.New("lost") }
-	ran := func(in Inside, command string) {
+	ran := func(in ExecFunc, command string) {
 		t.Helper()
 		if _, err := b.In(in, p.dir).Save(t.Context(), "", CommandRecord{Command: command, Started: time.Now()}); (err == nil) == (command == "fails") {
 			t.Error(err)

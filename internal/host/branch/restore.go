@@ -77,14 +77,14 @@ func (b *Branch) StartOver(ctx context.Context) error {
 	return nil
 }
 
-// ErrCheckpoint means that the branch has a checkpoint of that name.
-var ErrCheckpoint = errors.New("there is a checkpoint of that name already")
+// ErrTagExists means that the branch has a checkpoint of that name.
+var ErrTagExists = errors.New("there is a checkpoint of that name already")
 
-// Checkpoint names what was saved last: by a commit of its own, and a tag SANDBOX/NAME of our repository, which stays
+// Tag names what was saved last: by a commit of its own, and a tag SANDBOX/NAME of our repository, which stays
 // also when the branch is deleted.
-func (b *Branch) Checkpoint(ctx context.Context, name string) (commit string, err error) {
+func (b *Branch) Tag(ctx context.Context, name string) (commit string, err error) {
 	if !b.there(ctx) {
-		return "", fmt.Errorf("sandbox %s: %w", b.Sandbox, ErrNone)
+		return "", fmt.Errorf("sandbox %s: %w", b.Sandbox, ErrNotFound)
 	}
 	unlock, err := b.lock(ctx)
 	if err != nil {
@@ -94,7 +94,7 @@ func (b *Branch) Checkpoint(ctx context.Context, name string) (commit string, er
 	what := fmt.Sprintf("keep checkpoint %s of sandbox %s", name, b.Sandbox)
 	tag := "refs/tags/" + b.Sandbox + "/" + name
 	if b.resolve(ctx, tag) != "" {
-		return "", fmt.Errorf("%s: %w", what, ErrCheckpoint)
+		return "", fmt.Errorf("%s: %w", what, ErrTagExists)
 	}
 	at := b.at(ctx)
 	if commit, err = b.commitTree(ctx, b.identity(ctx), at.tree, "Checkpoint "+line(name), at.head); err == nil {
@@ -119,10 +119,10 @@ func (b *Branch) Title(ctx context.Context) string {
 	return title
 }
 
-// Retitle changes the sandbox's title.
-func (b *Branch) Retitle(ctx context.Context, title string) error {
+// SetTitle changes the sandbox's title.
+func (b *Branch) SetTitle(ctx context.Context, title string) error {
 	if !b.there(ctx) {
-		return fmt.Errorf("sandbox %s: %w", b.Sandbox, ErrNone)
+		return fmt.Errorf("sandbox %s: %w", b.Sandbox, ErrNotFound)
 	}
 	unlock, err := b.lock(ctx)
 	if err != nil {

@@ -42,9 +42,9 @@ const (
 //go:embed save.sh
 var saveScript string
 
-// Inside runs a command in the sandbox as its user, and copies its standard input, which may be nil, and output. Its
+// ExecFunc runs a command in the sandbox as its user, and copies its standard input, which may be nil, and output. Its
 // error says what the command said of an exit code other than 0.
-type Inside func(ctx context.Context, argv []string, stdin io.Reader, stdout io.Writer) error
+type ExecFunc func(ctx context.Context, argv []string, stdin io.Reader, stdout io.Writer) error
 
 // CommandRecord is the command that a save follows.
 type CommandRecord struct {
@@ -52,7 +52,7 @@ type CommandRecord struct {
 	ExitCode int           `json:"exit_code"`
 	Started  time.Time     `json:"started"`
 	Duration time.Duration `json:"duration_ns"`
-	// Why is the caller's reason for running it.
+	// Reason is why the caller ran it.
 	Reason string `json:"why,omitempty"`
 	// Subject is the commit's first line where no command ran.
 	Subject string `json:"-"`
@@ -62,8 +62,8 @@ type CommandRecord struct {
 type SaveResult struct {
 	// Commit is the new one; "" where nothing has changed.
 	Commit string
-	// Left is what is not committed.
-	Left []Unsaved
+	// Unsaved are the paths that are not committed.
+	Unsaved []Unsaved `json:"Left"`
 	// Unmerged are the paths of unresolved conflicts, which are committed with their markers.
 	Unmerged []string
 	// Notice, if not empty, says how commits made in the sandbox arrived otherwise than one by one.
@@ -108,7 +108,7 @@ func (b *Clone) Save(ctx context.Context, title string, ran CommandRecord) (s Sa
 	if err == nil {
 		s, err = b.save(ctx, title, list)
 	}
-	if err != nil && !errors.Is(err, ErrNotShown) {
+	if err != nil && !errors.Is(err, ErrNotPublished) {
 		q.leave(ran)
 		return s, fmt.Errorf("%s: %w", what, err)
 	}
@@ -154,7 +154,7 @@ func (b *Clone) save(ctx context.Context, title string, list []entry) (s SaveRes
 	if err != nil {
 		return s, err
 	}
-	s.Left, s.Unmerged = found.left, found.unmerged
+	s.Unsaved, s.Unmerged = found.left, found.unmerged
 	if err := (&importer{Branch: b.Branch, found: found, at: at}).add(ctx, &s, message(list, found.unmerged)); err != nil {
 		return s, err
 	}
@@ -476,9 +476,9 @@ git log -g -n 100 --format="%H %T %gD %P" refs/stash -- 2>/dev/null | while read
 	[ -z "$untracked" ] || echo "$untracked $(git rev-parse "$untracked^{tree}") $name"
 done`
 
-// Aside are branches, tags and stashes of the sandbox's clone that no save has seen: neither is their last commit
+// UnsavedRefs are branches, tags and stashes of the sandbox's clone that no save has seen: neither is their last commit
 // checked out or in the user's repository, nor has a commit of the branch its files.
-func (b *Clone) Aside(ctx context.Context) (names []string, err error) {
+func (b *Clone) UnsavedRefs(ctx context.Context) (names []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
 	what := "look for branches in the clone of sandbox " + b.Sandbox

@@ -25,8 +25,8 @@ func TestLarge(t *testing.T) {
 	save(t, b, p, "", 0)
 	p.do(`mkdir "d [x]"; head -c 11000000 /dev/zero >"d [x]/large*"; head -c 11000000 /dev/zero >f; echo s >"d [x]/largex"`)
 	s := save(t, b, p, "x", 0)
-	if len(s.Left) != 1 || s.Left[0].Path != "d [x]/large*" {
-		t.Errorf("%q", s.Left)
+	if len(s.Unsaved) != 1 || s.Unsaved[0].Path != "d [x]/large*" {
+		t.Errorf("%q", s.Unsaved)
 	}
 	if got := gittest.Git(t, repo, "diff", "--name-only", "main", "sandbox/e"); got != "d [x]/largex\nf" {
 		t.Error(got)
@@ -181,11 +181,11 @@ func TestUnreadable(t *testing.T) {
 			for range 2 {
 				p.do("echo x >>f")
 				s, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{})
-				if err != nil && !errors.Is(err, ErrNotShown) {
+				if err != nil && !errors.Is(err, ErrNotPublished) {
 					t.Fatal(err)
 				}
-				if got := strings.Join(paths(s), " "); c.left != "" && got != c.left || len(s.Left) == 0 || s.Left[0].Reason != reasons[c.reason] {
-					t.Errorf("%+v", s.Left)
+				if got := strings.Join(paths(s), " "); c.left != "" && got != c.left || len(s.Unsaved) == 0 || s.Unsaved[0].Reason != reasons[c.reason] {
+					t.Errorf("%+v", s.Unsaved)
 				}
 				if got := gittest.Git(t, b.dir, "diff", "--name-only", b.Base(t.Context()), b.Head(t.Context()), "--", "f", "src"); got != "f" {
 					t.Error(got)
@@ -196,8 +196,8 @@ func TestUnreadable(t *testing.T) {
 				}
 			}
 			p.do("chmod -R u+rwX .; rm -rf deep x d")
-			if s, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{}); len(s.Left) > 0 {
-				t.Errorf("%+v, %v", s.Left, err)
+			if s, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{}); len(s.Unsaved) > 0 {
+				t.Errorf("%+v, %v", s.Unsaved, err)
 			}
 			p.do(`git add -A; git write-tree >"$HOME/tree"`)
 			tree, err := os.ReadFile(filepath.Join(p.home, "tree"))
@@ -246,7 +246,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	p.do("rm -r git~1 d " + hfs + "; echo 6 >f")
-	if s, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{}); err != nil || len(s.Left) != 0 || s.Commit == "" {
+	if s, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{}); err != nil || len(s.Unsaved) != 0 || s.Commit == "" {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -259,7 +259,7 @@ func TestNested(t *testing.T) {
 	save(t, b, p, "", 0)
 	now := func(what, want string) {
 		t.Helper()
-		if s, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{}); err != nil || len(s.Left) != 0 {
+		if s, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{}); err != nil || len(s.Unsaved) != 0 {
 			t.Fatalf("%s: %+v, %v", what, s, err)
 		}
 		if got := gittest.Git(t, repo, "diff", "--name-only", "main", "sandbox/dev"); got != want {
@@ -336,7 +336,7 @@ func TestKnown(t *testing.T) {
 			save(t, b, p, "", 0)
 			p.do(c.script)
 			if s := save(t, b, p, "", 0); strings.Join(paths(s), " ") != c.left {
-				t.Errorf("%q", s.Left)
+				t.Errorf("%q", s.Unsaved)
 			}
 			if got := gittest.Git(t, b.dir, "diff", "--name-only", b.Base(t.Context()), b.Head(t.Context())); got != c.changed {
 				t.Error(got)
@@ -400,7 +400,7 @@ func TestAside(t *testing.T) {
 		if c.want == "" {
 			save(t, b, p, "", 0)
 		}
-		names, err := b.In(p.in, p.dir).Aside(t.Context())
+		names, err := b.In(p.in, p.dir).UnsavedRefs(t.Context())
 		if got := strings.Join(names, " "); got != c.want || err != nil {
 			t.Errorf("%s: %q, %v", c.script, got, err)
 		}
@@ -425,8 +425,8 @@ func TestAdded(t *testing.T) {
 		if got := gittest.Git(t, repo, "diff", "--name-status", "main", "sandbox/dev"); got != c.want || err != nil {
 			t.Errorf("%s: %q, %v", c.script, got, err)
 		}
-		if known := c.want != "A\t.gitignore"; known == (len(s.Left) > 0) {
-			t.Errorf("%s: %q", c.script, s.Left)
+		if known := c.want != "A\t.gitignore"; known == (len(s.Unsaved) > 0) {
+			t.Errorf("%s: %q", c.script, s.Unsaved)
 		}
 	}
 	if got := gittest.Git(t, b.dir, "fsck", "--strict"); got != "" {

@@ -44,8 +44,8 @@ type Images interface {
 	Ensure(ctx context.Context, name string, progress func(workorder.Event)) (workorder.Image, error)
 }
 
-// Keeper starts boxes that manage the cache. Its methods may be called concurrently.
-type Keeper struct {
+// Client starts boxes that manage the cache. Its methods may be called concurrently.
+type Client struct {
 	Engine runtime.Runtime
 	Images Images
 	Owner  string // label of the leftovers if this process is killed
@@ -61,20 +61,20 @@ type Keeper struct {
 // Do carries out one request and returns the answer; with an error it may return the answer of the part
 // that was done. When ctx ends, the box is stopped; when hard is closed, it is killed. archive is the data
 // after the request, or nil. The box is gone when Do returns.
-func (k *Keeper) Do(ctx context.Context, hard <-chan struct{}, verb string, req workorder.CacheRequest,
+func (c *Client) Do(ctx context.Context, hard <-chan struct{}, verb string, req workorder.CacheRequest,
 	archive io.Reader,
 ) (*workorder.CacheReport, error) {
-	info, err := k.Engine.Info(ctx)
+	info, err := c.Engine.Info(ctx)
 	if err != nil {
 		return nil, fault.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
 	}
-	img, err := k.Images.Ensure(ctx, k.Image, k.show)
+	img, err := c.Images.Ensure(ctx, c.Image, c.show)
 	if err != nil {
 		return nil, err
 	}
 	req.Version, req.ID = workorder.Version, workorder.CacheBoxPrefix+strings.ToLower(rand.Text()[:8])
 	if verb == workorder.CachePull {
-		req.HostImages = k.offer(ctx, req.Images)
+		req.HostImages = c.offer(ctx, req.Images)
 	}
 	line, err := json.Marshal(req)
 	switch {
@@ -84,18 +84,18 @@ func (k *Keeper) Do(ctx context.Context, hard <-chan struct{}, verb string, req 
 		return nil, fault.New(workorder.ExitUsage, fmt.Errorf("the request has %d bytes, more than %d", len(line), workorder.MaxCacheRequest),
 			"name fewer images")
 	}
-	s := &session{k: k, id: req.ID, begun: make(chan struct{}), log: proc.NewTail(maxTail), noMore: func() {}}
+	s := &exchange{client: c, id: req.ID, begun: make(chan struct{}), log: proc.NewTail(maxTail), noMore: func() {}}
 	stdin := io.Reader(bytes.NewReader(append(line, '\n')))
 	if archive != nil {
 		pipe, stop := giveUp(archive)
 		s.noMore = stop
 		stdin = io.MultiReader(stdin, pipe)
 	}
-	return s.run(ctx, hard, runtime.BoxSpec{
+	return s.run(ctx, hard, runtime.ContainerSpec{
 		Name: "sandbox-agent-" + req.ID, Image: img.Name, Command: []string{workorder.EntrypointIn, "cache", verb},
 		// The label of a task makes it visible to code that counts or collects boxes.
-		Labels:    map[string]string{workorder.LabelTask: req.ID, workorder.LabelOwner: k.Owner},
-		Isolation: k.Isolation, OCIRuntime: k.OCIRuntime, CacheVolume: cmp.Or(k.CacheVolume, runtime.CacheVolume),
+		Labels:    map[string]string{workorder.LabelTask: req.ID, workorder.LabelOwner: c.Owner},
+		Isolation: c.Isolation, OCIRuntime: c.OCIRuntime, CacheVolume: cmp.Or(c.CacheVolume, runtime.CacheVolume),
 		Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2, Seccomp: info.Seccomp,
 	}, stdin, req.HostImages)
 }
@@ -111,15 +111,15 @@ func giveUp(r io.Reader) (pipe io.Reader, stop func()) {
 	return pr, func() { pr.CloseWithError(io.ErrClosedPipe) }
 }
 
-func (k *Keeper) show(e workorder.Event) {
-	if k.Show != nil {
-		k.Show(e)
+func (c *Client) show(e workorder.Event) {
+	if c.Show != nil {
+		c.Show(e)
 	}
 }
 
 // offer lists the images that this engine can hand over, with their ids.
-func (k *Keeper) offer(ctx context.Context, images []string) map[string]string {
-	ic, ok := k.Engine.(runtime.ImageStore)
+func (c *Client) offer(ctx context.Context, images []string) map[string]string {
+	ic, ok := c.Engine.(runtime.ImageStore)
 	if !ok {
 		return nil
 	}
@@ -133,9 +133,9 @@ func (k *Keeper) offer(ctx context.Context, images []string) map[string]string {
 	return have
 }
 
-// session is the life of one box.
-type session struct {
-	k      *Keeper
+// exchange is the life of one box.
+type exchange struct {
+	client *Client
 	id     string
 	begun  chan struct{} // closed when the start has succeeded or failed
 	failed error         // error of the start; to be read after begun
@@ -147,14 +147,14 @@ type session struct {
 
 var errNoAnswer = errors.New("the sandbox ended without an answer")
 
-func (s *session) run(ctx context.Context, hard <-chan struct{}, spec runtime.BoxSpec, stdin io.Reader,
+func (s *exchange) run(ctx context.Context, hard <-chan struct{}, spec runtime.ContainerSpec, stdin io.Reader,
 	offered map[string]string,
 ) (*workorder.CacheReport, error) {
 	live, end := context.WithCancel(context.WithoutCancel(ctx)) // until the box has answered
 	defer end()
 	go func() {
 		defer close(s.begun)
-		_, s.failed = s.k.Engine.Run(live, spec, stdin)
+		_, s.failed = s.client.Engine.Run(live, spec, stdin)
 	}()
 	interrupted := make(chan bool, 1)
 	go func() { interrupted <- s.stops(ctx, live, hard) }()
@@ -176,7 +176,7 @@ func (s *session) run(ctx context.Context, hard <-chan struct{}, spec runtime.Bo
 }
 
 // outcome decides the result of the box's answer.
-func (s *session) outcome(startErr error) (*workorder.CacheReport, error) {
+func (s *exchange) outcome(startErr error) (*workorder.CacheReport, error) {
 	switch {
 	case s.answer == nil && startErr != nil && !errors.Is(startErr, errNoAnswer):
 		return nil, fault.New(workorder.ExitBox, fmt.Errorf("start a sandbox for the layer cache: %w", startErr),
@@ -197,7 +197,7 @@ func (s *session) outcome(startErr error) (*workorder.CacheReport, error) {
 }
 
 // find returns the box; nil if it is gone, or its start has failed.
-func (s *session) find(ctx context.Context) (*runtime.Box, error) {
+func (s *exchange) find(ctx context.Context) (*runtime.Instance, error) {
 	begun := false
 	select {
 	case <-s.begun:
@@ -207,20 +207,20 @@ func (s *session) find(ctx context.Context) (*runtime.Box, error) {
 		begun = true
 	default:
 	}
-	box, err := runtime.Find(ctx, s.k.Engine, s.id)
+	box, err := runtime.Find(ctx, s.client.Engine, s.id)
 	if err == nil && (box == nil && !begun || box != nil && box.State == "created") {
-		err = runtime.ErrNotYet
+		err = runtime.ErrCreating
 	}
 	return box, err
 }
 
 // follow reads the box's answer. It waits for an engine that is away for a moment.
-func (s *session) follow(ctx context.Context) error {
+func (s *exchange) follow(ctx context.Context) error {
 	w := &runtime.Watcher{
 		Find: s.find,
-		Read: func(ctx context.Context, box *runtime.Box) (bool, error) {
-			if err := s.read(ctx, box, !box.Live()); err != nil {
-				s.k.Log.Debug("read the answer of the sandbox", "error", err)
+		Read: func(ctx context.Context, box *runtime.Instance) (bool, error) {
+			if err := s.read(ctx, box, !box.Running()); err != nil {
+				s.client.Log.Debug("read the answer of the sandbox", "error", err)
 			}
 			return s.answer != nil, nil
 		},
@@ -243,7 +243,7 @@ func (s *session) follow(ctx context.Context) error {
 }
 
 // read reads the box's output until it has answered or ends; if over, all that it has printed.
-func (s *session) read(ctx context.Context, box *runtime.Box, over bool) error {
+func (s *exchange) read(ctx context.Context, box *runtime.Instance, over bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.log = proc.NewTail(maxTail) // each read begins at the start of the output
@@ -258,44 +258,44 @@ func (s *session) read(ctx context.Context, box *runtime.Box, over bool) error {
 			cancel()
 			return
 		}
-		s.k.show(l.Event)
+		s.client.show(l.Event)
 	})
 	o := runtime.LogOptions{Stdout: lines, Stderr: s.log}
 	if over {
-		return s.k.Engine.Logs(ctx, box.ID, o)
+		return s.client.Engine.Logs(ctx, box.ID, o)
 	}
-	return runtime.Follow(ctx, s.k.Engine, s.id, o)
+	return runtime.Follow(ctx, s.client.Engine, s.id, o)
 }
 
 // stops ends the box when the user interrupts, and reports whether he did. It returns when live ends.
-func (s *session) stops(user, live context.Context, hard <-chan struct{}) bool {
+func (s *exchange) stops(user, live context.Context, hard <-chan struct{}) bool {
 	select {
 	case <-live.Done():
 		return false
 	case <-user.Done():
 	}
-	box := &runtime.Stopper{Find: s.find, Stop: s.k.Engine.Stop, Failed: func(err error) { s.k.Log.Warn("stop the sandbox", "error", err) }}
+	box := &runtime.Stopper{Find: s.find, Stop: s.client.Engine.Stop, Failed: func(err error) { s.client.Log.Warn("stop the sandbox", "error", err) }}
 	defer box.Wait()
-	box.Ask(live, stopGrace)
+	box.Request(live, stopGrace)
 	select {
 	case <-live.Done():
 		return true
 	case <-hard:
 	}
-	box.Ask(live, 0)
+	box.Request(live, 0)
 	<-live.Done()
 	return true
 }
 
 // handOver serves images of this engine to the box, as the companion of a run does. The
 // channel is closed when no transfer is running.
-func (s *session) handOver(ctx context.Context, offered map[string]string) <-chan struct{} {
+func (s *exchange) handOver(ctx context.Context, offered map[string]string) <-chan struct{} {
 	done := make(chan struct{})
 	if len(offered) == 0 {
 		close(done)
 		return done
 	}
-	cfg := companion.Config{TaskID: s.id, Dir: s.k.Dir}
+	cfg := companion.Config{TaskID: s.id, Dir: s.client.Dir}
 	for name := range offered {
 		cfg.Images = append(cfg.Images, name)
 	}
@@ -303,10 +303,10 @@ func (s *session) handOver(ctx context.Context, offered map[string]string) <-cha
 		defer close(done)
 		in, err := json.Marshal(cfg)
 		if err == nil {
-			err = companion.Serve(ctx, bytes.NewReader(in), noParent{}, s.k.Engine, slog.New(slog.DiscardHandler))
+			err = companion.Serve(ctx, bytes.NewReader(in), noParent{}, s.client.Engine, slog.New(slog.DiscardHandler))
 		}
 		if err != nil && ctx.Err() == nil {
-			s.k.Log.Warn("hand images to the sandbox", "error", err)
+			s.client.Log.Warn("hand images to the sandbox", "error", err)
 		}
 	}()
 	return done
@@ -319,12 +319,12 @@ func (noParent) Write(p []byte) (int, error) { return len(p), nil }
 func (noParent) Close() error                { return nil }
 
 // remove removes the box and everything of it from the engine.
-func (s *session) remove(ctx context.Context) error {
+func (s *exchange) remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
 	defer cancel()
-	box, err := runtime.Find(ctx, s.k.Engine, s.id)
+	box, err := runtime.Find(ctx, s.client.Engine, s.id)
 	if err == nil && box != nil {
-		err = s.k.Engine.Remove(ctx, box.ID)
+		err = s.client.Engine.Remove(ctx, box.ID)
 	}
 	if err != nil {
 		return fmt.Errorf("remove the sandbox %s (`sandbox-agent gc` does it later): %w", s.id, err)

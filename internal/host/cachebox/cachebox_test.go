@@ -49,10 +49,10 @@ func answer(b *runtimetest.Box, seq int64, e workorder.Event, rep *workorder.Cac
 	_ = json.NewEncoder(b.Stdout).Encode(workorder.CacheLine{Event: e, Report: rep})
 }
 
-func keeper(t *testing.T, program runtimetest.Program) (*cachebox.Keeper, *runtimetest.Fake) {
+func keeper(t *testing.T, program runtimetest.Program) (*cachebox.Client, *runtimetest.Fake) {
 	t.Helper()
 	fake := runtimetest.NewFake(map[string]runtimetest.Program{"box": program})
-	return &cachebox.Keeper{
+	return &cachebox.Client{
 		Engine: fake, Images: oneImage{}, Owner: "me", Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Isolation: workorder.IsolationConfined,
 	}, fake
 }
@@ -61,8 +61,8 @@ func TestAnswer(t *testing.T) {
 	t.Parallel()
 	var labels map[string]string
 	var fake *runtimetest.Fake
-	k, fake := keeper(t, func(b *runtimetest.Box) int {
-		boxes, err := fake.Boxes(t.Context(), map[string]string{workorder.LabelOwner: "me"})
+	c, fake := keeper(t, func(b *runtimetest.Box) int {
+		boxes, err := fake.Instances(t.Context(), map[string]string{workorder.LabelOwner: "me"})
 		if err != nil || len(boxes) != 1 {
 			t.Errorf("%v %v", boxes, err)
 		} else {
@@ -77,8 +77,8 @@ func TestAnswer(t *testing.T) {
 		return 0
 	})
 	var shown []workorder.Event
-	k.Show = func(e workorder.Event) { shown = append(shown, e) }
-	rep, err := k.Do(t.Context(), nil, workorder.CacheLoad, workorder.CacheRequest{}, strings.NewReader("the archive"))
+	c.Show = func(e workorder.Event) { shown = append(shown, e) }
+	rep, err := c.Do(t.Context(), nil, workorder.CacheLoad, workorder.CacheRequest{}, strings.NewReader("the archive"))
 	if err != nil || rep.NewLayers != 3 || len(shown) != 1 || shown[0].Name != "archive" {
 		t.Errorf("%+v %v, shown %+v", rep, err, shown)
 	}
@@ -93,12 +93,12 @@ func TestAnswer(t *testing.T) {
 // Part of what was asked for may have been done.
 func TestErrorWithAReport(t *testing.T) {
 	t.Parallel()
-	k, fake := keeper(t, func(b *runtimetest.Box) int {
+	c, fake := keeper(t, func(b *runtimetest.Box) int {
 		guest(t, b)
 		answer(b, 1, workorder.Event{Type: workorder.EventCacheReport, Status: "error", Text: "image nope: cannot be pulled"}, &workorder.CacheReport{Brought: []string{"redis:7"}})
 		return 1
 	})
-	rep, err := k.Do(t.Context(), nil, workorder.CachePull, workorder.CacheRequest{Images: []string{"redis:7", "nope"}}, nil)
+	rep, err := c.Do(t.Context(), nil, workorder.CachePull, workorder.CacheRequest{Images: []string{"redis:7", "nope"}}, nil)
 	if err == nil || err.Error() != "image nope: cannot be pulled" || rep == nil || len(rep.Brought) != 1 || fake.Count() != 0 {
 		t.Errorf("%+v, %v", rep, err)
 	}
@@ -107,11 +107,11 @@ func TestErrorWithAReport(t *testing.T) {
 // An image of an older version does not know the role.
 func TestNoAnswer(t *testing.T) {
 	t.Parallel()
-	k, fake := keeper(t, func(b *runtimetest.Box) int {
+	c, fake := keeper(t, func(b *runtimetest.Box) int {
 		fmt.Fprintln(b.Stderr, "usage: entrypoint init")
 		return 64
 	})
-	_, err := k.Do(t.Context(), nil, workorder.CacheList, workorder.CacheRequest{}, nil)
+	_, err := c.Do(t.Context(), nil, workorder.CacheList, workorder.CacheRequest{}, nil)
 	if fault.Code(err) != workorder.ExitBox || !strings.Contains(err.Error(), "usage: entrypoint init") || fault.Hint(err) == "" || fake.Count() != 0 {
 		t.Errorf("%v", err)
 	}
@@ -122,7 +122,7 @@ func TestInterrupt(t *testing.T) {
 	for _, patient := range []bool{true, false} {
 		ctx, cancel := context.WithCancel(t.Context())
 		hard := make(chan struct{})
-		k, fake := keeper(t, func(b *runtimetest.Box) int {
+		c, fake := keeper(t, func(b *runtimetest.Box) int {
 			cancel()
 			<-b.Stopped
 			if !patient {
@@ -133,7 +133,7 @@ func TestInterrupt(t *testing.T) {
 			answer(b, 1, workorder.Event{Type: workorder.EventCacheReport, Status: "error", Text: "stopped"}, nil)
 			return 1
 		})
-		_, err := k.Do(ctx, hard, workorder.CacheList, workorder.CacheRequest{}, nil)
+		_, err := c.Do(ctx, hard, workorder.CacheList, workorder.CacheRequest{}, nil)
 		if fault.Code(err) != workorder.ExitInterrupted || fake.Count() != 0 {
 			t.Errorf("patient %v: %v, %d boxes are left", patient, err, fake.Count())
 		}
@@ -145,7 +145,7 @@ func TestInterrupt(t *testing.T) {
 func TestBrokenStream(t *testing.T) {
 	t.Parallel()
 	seen, again := make(chan struct{}), make(chan struct{})
-	k, fake := keeper(t, func(b *runtimetest.Box) int {
+	c, fake := keeper(t, func(b *runtimetest.Box) int {
 		answer(b, 1, workorder.Event{Type: workorder.EventService, Name: "one"}, nil)
 		<-again
 		answer(b, 2, workorder.Event{Type: workorder.EventService, Name: "two"}, nil)
@@ -153,7 +153,7 @@ func TestBrokenStream(t *testing.T) {
 		return 0
 	})
 	var shown []string
-	k.Show = func(e workorder.Event) {
+	c.Show = func(e workorder.Event) {
 		if shown = append(shown, e.Name); len(shown) == 1 {
 			close(seen)
 		}
@@ -163,7 +163,7 @@ func TestBrokenStream(t *testing.T) {
 		fake.Break()
 		close(again)
 	}()
-	_, err := k.Do(t.Context(), nil, workorder.CacheList, workorder.CacheRequest{}, nil)
+	_, err := c.Do(t.Context(), nil, workorder.CacheList, workorder.CacheRequest{}, nil)
 	if err != nil || strings.Join(shown, " ") != "one two" {
 		t.Errorf("%v, shown %v", err, shown)
 	}
@@ -171,9 +171,9 @@ func TestBrokenStream(t *testing.T) {
 
 func TestEngineIsAway(t *testing.T) {
 	t.Parallel()
-	k, fake := keeper(t, func(*runtimetest.Box) int { return 0 })
+	c, fake := keeper(t, func(*runtimetest.Box) int { return 0 })
 	fake.SetDown(true)
-	if _, err := k.Do(t.Context(), nil, workorder.CacheList, workorder.CacheRequest{}, nil); fault.Code(err) != workorder.ExitBox || fault.Hint(err) == "" {
+	if _, err := c.Do(t.Context(), nil, workorder.CacheList, workorder.CacheRequest{}, nil); fault.Code(err) != workorder.ExitBox || fault.Hint(err) == "" {
 		t.Errorf("%v", err)
 	}
 }
@@ -181,7 +181,7 @@ func TestEngineIsAway(t *testing.T) {
 // Images of this engine are handed over when the box asks for them.
 func TestHandOver(t *testing.T) {
 	t.Parallel()
-	k, fake := keeper(t, func(b *runtimetest.Box) int {
+	c, fake := keeper(t, func(b *runtimetest.Box) int {
 		req, _ := guest(t, b)
 		path := workorder.ImageInbox + "/1.tar"
 		answer(b, 1, workorder.Event{Type: workorder.EventImageRequest, Name: "redis:7", Path: path}, nil)
@@ -200,7 +200,7 @@ func TestHandOver(t *testing.T) {
 		return 0
 	})
 	fake.Images = map[string][]byte{"redis:7": []byte("the image")}
-	rep, err := k.Do(t.Context(), nil, workorder.CachePull, workorder.CacheRequest{Images: []string{"redis:7"}}, nil)
+	rep, err := c.Do(t.Context(), nil, workorder.CachePull, workorder.CacheRequest{Images: []string{"redis:7"}}, nil)
 	if err != nil || len(rep.Brought) != 2 || rep.Brought[0] != "the image" || rep.Brought[1] == "" || fake.Count() != 0 {
 		t.Errorf("%+v %v", rep, err)
 	}
@@ -209,7 +209,7 @@ func TestHandOver(t *testing.T) {
 // noStart is an engine that answers every question, but stops answering while it starts a box.
 type noStart struct{ *runtimetest.Fake }
 
-func (noStart) Run(context.Context, runtime.BoxSpec, io.Reader) (string, error) {
+func (noStart) Run(context.Context, runtime.ContainerSpec, io.Reader) (string, error) {
 	return "", fmt.Errorf("start: %w", runtime.ErrUnavailable)
 }
 
@@ -217,10 +217,10 @@ func (noStart) Run(context.Context, runtime.BoxSpec, io.Reader) (string, error) 
 func TestStartFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		k, fake := keeper(t, nil)
-		k.Engine = noStart{fake}
+		c, fake := keeper(t, nil)
+		c.Engine = noStart{fake}
 		begun := time.Now()
-		_, err := k.Do(t.Context(), nil, workorder.CacheList, workorder.CacheRequest{}, nil)
+		_, err := c.Do(t.Context(), nil, workorder.CacheList, workorder.CacheRequest{}, nil)
 		// The clock is the bubble's: it moves by what is waited for, not by what the machine takes.
 		if waited := time.Since(begun); !errors.Is(err, runtime.ErrUnavailable) || fault.Code(err) != workorder.ExitBox || waited > time.Second {
 			t.Errorf("%v after %s", err, waited)

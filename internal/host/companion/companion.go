@@ -154,8 +154,8 @@ func Serve(ctx context.Context, in io.Reader, out io.WriteCloser, eng runtime.Ru
 	}
 	images, _ := eng.(runtime.ImageStore)
 	w := &watcher{
-		boxes: runtime.OfAttempt{Follower: eng, ID: cfg.AttemptID}, cfg: cfg, log: log,
-		carrier: Carrier{Files: runtime.CopierOf(eng), Store: images, Images: cfg.Images, Dir: cfg.Dir, Log: log},
+		boxes: runtime.AttemptFilter{Follower: eng, ID: cfg.AttemptID}, cfg: cfg, log: log,
+		carrier: ImageSender{Files: runtime.CopierOf(eng), Store: images, Images: cfg.Images, Dir: cfg.Dir, Log: log},
 	}
 	err = w.run(ctx)
 	log.Info("ends", "error", err)

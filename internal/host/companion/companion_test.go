@@ -53,7 +53,7 @@ func serve(t *testing.T, fake *runtimetest.Fake, cfg companion.Config) (companio
 
 func run(t *testing.T, fake *runtimetest.Fake) string {
 	t.Helper()
-	box, err := fake.Run(t.Context(), runtime.BoxSpec{Name: "box", Image: "box", Labels: map[string]string{workorder.LabelTask: id}}, strings.NewReader(""))
+	box, err := fake.Run(t.Context(), runtime.ContainerSpec{Name: "box", Image: "box", Labels: map[string]string{workorder.LabelTask: id}}, strings.NewReader(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestImages(t *testing.T) {
 	if err := <-end; err != nil {
 		t.Errorf("the companion ended with %v", err)
 	}
-	boxes, err := fake.Boxes(t.Context(), nil)
+	boxes, err := fake.Instances(t.Context(), nil)
 	if err != nil || len(boxes) != 1 || !strings.Contains(boxes[0].Status, "(0)") {
 		t.Errorf("box: %+v, %v", boxes, err)
 	}

@@ -34,7 +34,7 @@ const (
 
 type watcher struct {
 	boxes   runtime.Follower
-	carrier Carrier
+	carrier ImageSender
 	cfg     Config
 	log     *slog.Logger
 	last    int64
@@ -75,7 +75,7 @@ func (w *watcher) run(ctx context.Context) error {
 			if !orphan.IsZero() && time.Since(orphan) > orphanTimeout {
 				return errors.New("the command that was to start the sandbox has died")
 			}
-		case !box.Live():
+		case !box.Running():
 			return nil
 		default:
 			seen, down = true, time.Time{}
@@ -101,7 +101,7 @@ func (w *watcher) follow(ctx context.Context, id string) error {
 			return
 		}
 		w.last, w.at = e.Seq, e.Time
-		w.jobs.Go(func() { w.carrier.Answer(ctx, id, e) })
+		w.jobs.Go(func() { w.carrier.HandleRequest(ctx, id, e) })
 	})
 	return runtime.Follow(ctx, w.boxes, w.cfg.TaskID, runtime.LogOptions{Since: w.at, Stdout: lines})
 }
@@ -112,8 +112,8 @@ const lineLimit = 64 << 10
 // saveTimeout bounds one image: gigabytes on a slow disk.
 const saveTimeout = 15 * time.Minute
 
-// Carrier brings images that the engine has into a box that asks for them.
-type Carrier struct {
+// ImageSender copies requested images of the engine into a box.
+type ImageSender struct {
 	Files  runtime.Copier
 	Store  runtime.ImageStore // nil if the engine cannot save images
 	Images []string           // those that the box was offered
@@ -121,40 +121,40 @@ type Carrier struct {
 	Log    *slog.Logger
 }
 
-// Answer puts the image that an event of the box asks for into the box, or the reason why it cannot.
-func (c Carrier) Answer(ctx context.Context, id string, e workorder.Event) {
+// HandleRequest answers an image request of the box with the image, or with the reason why it cannot.
+func (s ImageSender) HandleRequest(ctx context.Context, id string, e workorder.Event) {
 	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
 	begun := time.Now()
 	dir, name := path.Split(e.Path)
 	if path.Clean(dir) != workorder.ImageInbox || name == "" || name != path.Base(e.Path) {
-		c.Log.Warn("image request for a place that is not the inbox", "path", e.Path)
+		s.Log.Warn("image request for a place that is not the inbox", "path", e.Path)
 		return
 	}
-	err := c.deliver(ctx, id, e.Name, name)
+	err := s.deliver(ctx, id, e.Name, name)
 	mark, text := name+".done", ""
 	if err != nil {
 		mark, text = name+".failed", err.Error()
 	}
-	err = errors.Join(err, c.Files.CopyIn(ctx, id, workorder.ImageInbox, bytes.NewReader(tarball(mark, []byte(text)))))
-	c.Log.Info("image request", "image", e.Name, "ms", time.Since(begun).Milliseconds(), "error", err)
+	err = errors.Join(err, s.Files.CopyIn(ctx, id, workorder.ImageInbox, bytes.NewReader(tarball(mark, []byte(text)))))
+	s.Log.Info("image request", "image", e.Name, "ms", time.Since(begun).Milliseconds(), "error", err)
 }
 
-func (c Carrier) deliver(ctx context.Context, id, ref, name string) error {
+func (s ImageSender) deliver(ctx context.Context, id, ref, name string) error {
 	// Only offered images: the box must not choose from the engine's store.
-	if !slices.Contains(c.Images, ref) {
+	if !slices.Contains(s.Images, ref) {
 		return fmt.Errorf("image %s was not offered to this sandbox", ref)
 	}
-	if c.Store == nil {
+	if s.Store == nil {
 		return fmt.Errorf("save image %s: %w", ref, runtime.ErrUnsupported)
 	}
-	img, err := c.Store.SaveImage(ctx, ref)
+	img, err := s.Store.SaveImage(ctx, ref)
 	if err != nil {
 		return err
 	}
 	defer img.Close()
 	// The archive API needs the size first, and saving an image does not tell it.
-	f, err := os.CreateTemp(c.Dir, ".image-*")
+	f, err := os.CreateTemp(s.Dir, ".image-*")
 	if err != nil {
 		return fmt.Errorf("keep image %s: %w", ref, err)
 	}
@@ -178,7 +178,7 @@ func (c Carrier) deliver(ctx context.Context, id, ref, name string) error {
 		}
 		pw.CloseWithError(errors.Join(err, tw.Close()))
 	}()
-	err = c.Files.CopyIn(ctx, id, workorder.ImageInbox, pr)
+	err = s.Files.CopyIn(ctx, id, workorder.ImageInbox, pr)
 	pr.CloseWithError(io.ErrClosedPipe) // ends the writer if the engine stopped reading
 	return err
 }

@@ -135,7 +135,7 @@ func TestAbsent(t *testing.T) {
 		{[]projects.Ref{env1("ABSENT"), file1(file)}, nil},
 		{[]projects.Ref{env1("ABSENT"), file1(file + ".absent")}, []string{" S: ", " ABSENT ", file + ".absent"}},
 	} {
-		err := credentials.Absent(env, projects.Secret{Name: "S", From: c.from})
+		err := credentials.CheckAvailable(env, projects.Secret{Name: "S", From: c.from})
 		if (err == nil) != (c.want == nil) {
 			t.Errorf("%v: error %v, want %q", c.from, err, c.want)
 		}

@@ -26,9 +26,9 @@ const maxSecret = 128 << 10
 // SecretsHint is what to do about a secret that is not there.
 const SecretsHint = "the references are under `secrets:` in the project file; `optional: true` goes without one that is not there"
 
-// Absent tells what can be seen to be missing of a secret: a variable that is not set, a file that is not there, a login that has
+// CheckAvailable tells what can be seen to be missing of a secret: a variable that is not set, a file that is not there, a login that has
 // expired. Nil means that it may be there: a command is run once, by Secrets.
-func Absent(getenv func(string) string, s projects.Secret) error {
+func CheckAvailable(getenv func(string) string, s projects.Secret) error {
 	errs := make([]error, 0, len(s.From))
 	for _, from := range s.From {
 		var err error

@@ -29,7 +29,7 @@ func (d *detector) advice() {
 		line := 0
 		for l := range strings.Lines(f.text) {
 			if line++; line > maxLines {
-				d.leave(Place{name, line}, name, "what stands behind its first 2000 lines is not read")
+				d.omit(Position{name, line}, name, "what stands behind its first 2000 lines is not read")
 				break
 			}
 			l = strings.TrimRight(l, "\n")
@@ -39,7 +39,7 @@ func (d *detector) advice() {
 			case fenced:
 				command := strings.TrimPrefix(strings.TrimSpace(l), "$ ")
 				if kind := d.kind(command); under && kind != "" {
-					d.suggest(Place{name, line}, kind, command)
+					d.suggest(Position{name, line}, kind, command)
 				}
 			case anyHead.MatchString(l):
 				under = heading.MatchString(l)
@@ -49,7 +49,7 @@ func (d *detector) advice() {
 }
 
 // suggest adds a check that the draft does not have, under any name.
-func (d *collector) suggest(at Place, name, command string) {
+func (d *collector) suggest(at Position, name, command string) {
 	for _, c := range append(d.Validate, d.Suggested...) {
 		if c.Command == command || c.Name == name {
 			return

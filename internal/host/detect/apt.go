@@ -13,7 +13,7 @@ var (
 )
 
 // apt takes lines that only install packages of the distribution out of a command, and returns the rest.
-func (d *collector) apt(at Place, command string) string {
+func (d *collector) apt(at Position, command string) string {
 	packages, rest := Apt(command)
 	d.need(at, packages...)
 	return rest

@@ -39,7 +39,7 @@ func (d *files) plainNames(folder string, entries []fs.DirEntry) (plain []fs.Dir
 			plain = append(plain, e)
 			continue
 		}
-		d.leave(Place{File: folder}, shown(e.Name()), "its name has characters that cannot be shown")
+		d.omit(Position{File: folder}, shown(e.Name()), "its name has characters that cannot be shown")
 	}
 	return plain
 }

@@ -29,7 +29,7 @@ type Service struct {
 	Ports       []string // 5432 or 53/udp
 	Health      Health
 	Volumes     []string // name:/path
-	At          Place
+	At          Position
 }
 
 // Health is how a service says that it is ready. Test is as Docker has it: CMD and arguments, or CMD-SHELL and a text.
@@ -67,28 +67,28 @@ func (d composeFiles) file(f *file, wanted func(string) bool) {
 		Services map[string]map[string]any `yaml:"services"`
 	}
 	if len(f.text) > maxWorkflow {
-		d.leave(Place{File: f.name}, f.name, "it is larger than 256 kB")
+		d.omit(Position{File: f.name}, f.name, "it is larger than 256 kB")
 		return
 	}
 	// Decoding bounds what aliases multiply.
 	if err := yaml.Unmarshal([]byte(f.text), &doc); err != nil {
-		d.leave(Place{File: f.name}, f.name, err.Error())
+		d.omit(Position{File: f.name}, f.name, err.Error())
 		return
 	}
 	if err := doc.Decode(&all); err != nil {
-		d.leave(Place{File: f.name}, f.name, err.Error())
+		d.omit(Position{File: f.name}, f.name, err.Error())
 		return
 	}
 	for i := 0; len(doc.Content) > 0 && i+1 < len(doc.Content[0].Content); i += 2 {
 		if key := doc.Content[0].Content[i]; key.Value == "include" {
-			d.leave(Place{File: f.name, Line: key.Line}, "include", "other files are not read")
+			d.omit(Position{File: f.name, Line: key.Line}, "include", "other files are not read")
 		}
 	}
 	look := d.examples(path.Dir(f.name))
 	for i, name := range serviceOrder(&doc) {
-		at := Place{File: f.name, Line: name.Line}
+		at := Position{File: f.name, Line: name.Line}
 		if i >= maxList {
-			d.leave(at, "services", fmt.Sprintf("more than %d", maxList))
+			d.omit(at, "services", fmt.Sprintf("more than %d", maxList))
 			return
 		}
 		if wanted(name.Value) {
@@ -134,8 +134,8 @@ var imageForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@-]*$`)
 // unset stands for a variable without a value: no text of a file contains it.
 const unset = "\x00"
 
-func (d composeFiles) service(at Place, name string, raw map[string]any, vars map[string]string) {
-	skip := func(why string) { d.leave(at, "services."+name, why) }
+func (d composeFiles) service(at Position, name string, raw map[string]any, vars map[string]string) {
+	skip := func(why string) { d.omit(at, "services."+name, why) }
 	if profiles, _ := raw["profiles"].([]any); len(profiles) > 0 {
 		return // not of those that start unasked
 	}
@@ -173,7 +173,7 @@ func (d composeFiles) service(at Place, name string, raw map[string]any, vars ma
 		case v.Type == types.VolumeTypeVolume && v.Source != "" && strings.HasPrefix(v.Target, "/") && !strings.ContainsAny(v.Target, ": \n"):
 			s.Volumes = append(s.Volumes, v.Source+":"+v.Target)
 		case v.Type == types.VolumeTypeBind:
-			d.leave(at, "services."+name+".volumes", "folders of the host do not exist in the sandbox: "+v.Source)
+			d.omit(at, "services."+name+".volumes", "folders of the host do not exist in the sandbox: "+v.Source)
 		}
 	}
 	if c.HealthCheck != nil {
@@ -181,7 +181,7 @@ func (d composeFiles) service(at Place, name string, raw map[string]any, vars ma
 	}
 	d.Services = append(d.Services, s)
 	if unused := slices.DeleteFunc(slices.Clone(composeHost), func(key string) bool { return raw[key] == nil }); len(unused) > 0 {
-		d.leave(at, "services."+name, "not used of it, as it would reach other files or this machine: "+strings.Join(unused, ", "))
+		d.omit(at, "services."+name, "not used of it, as it would reach other files or this machine: "+strings.Join(unused, ", "))
 	}
 }
 
@@ -346,7 +346,7 @@ func composePorts(c *types.ServiceConfig) (ports []string) {
 	return ports
 }
 
-func (d composeFiles) env(at Place, service string, env types.MappingWithEquals) []Var {
+func (d composeFiles) env(at Position, service string, env types.MappingWithEquals) []Var {
 	return d.variablesOf(service, func(add addVariable) {
 		for _, k := range sortedKeys(env) {
 			if v := env[k]; v != nil {

@@ -33,17 +33,17 @@ type Draft struct {
 	Dev      *Dev
 	// Suggested are checks that a text for people names. No run takes them unasked.
 	Suggested []Check
-	// Left is what was seen and cannot be used as it is.
-	Left []Left
+	// Omitted are parts that cannot be used.
+	Omitted []Omitted
 }
 
-// Place is where a finding was read. Line counts from 1; 0 means the file as a whole.
-type Place struct {
+// Position is a finding's file and line. Line counts from 1; 0 means the whole file.
+type Position struct {
 	File string `json:"file"`
 	Line int    `json:"line,omitempty"`
 }
 
-func (p Place) String() string {
+func (p Position) String() string {
 	file := text.Printable(p.File) // on one line, whatever it is: it stands in comments of the project file
 	if p.Line == 0 {
 		return file
@@ -54,25 +54,25 @@ func (p Place) String() string {
 // Item is a text with its place: a command or a package.
 type Item struct {
 	Text string
-	At   Place
+	At   Position
 }
 
 // Tool is a version that the repository asks for, as it is written there.
 type Tool struct {
 	Name, Version string
-	At            Place
+	At            Position
 }
 
 // Check is a command that judges the work.
 type Check struct {
 	Name, Command string
-	At            Place
+	At            Position
 }
 
 // Var is a variable of the environment.
 type Var struct {
 	Name, Value string
-	At          Place
+	At          Position
 }
 
 // Dev is the development server.
@@ -80,13 +80,13 @@ type Dev struct {
 	Command string
 	Port    int
 	Guessed bool // the port is the usual one of the tool, and was not read
-	At      Place
+	At      Position
 }
 
-// Left is a part that was left out.
-type Left struct {
-	What, Why string
-	At        Place
+// Omitted is a part that was left out.
+type Omitted struct {
+	What, Reason string
+	At           Position
 }
 
 const (
@@ -121,7 +121,7 @@ type detector struct {
 	ctx  context.Context // of the one call of Detect
 	node *packageJSON
 	// targets are those of the Makefile; nil until they were asked for.
-	targets map[string]Place
+	targets map[string]Position
 }
 
 func newDetector(ctx context.Context, tree fs.FS, draft *Draft) *detector {
@@ -175,7 +175,7 @@ func (d *files) open(name string) *file {
 	f, err := readFile(d.tree, name)
 	d.cache[name] = f
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		d.leave(Place{File: name}, name, err.Error())
+		d.omit(Position{File: name}, name, err.Error())
 	}
 	return f
 }
@@ -243,7 +243,7 @@ func (d *files) names(folder string, ends ...string) (names []string) {
 	return names
 }
 
-func (f *file) at(offset int) Place {
+func (f *file) at(offset int) Position {
 	if f.ends == nil {
 		f.ends = []int{}
 		for i := range len(f.text) {
@@ -253,20 +253,20 @@ func (f *file) at(offset int) Place {
 		}
 	}
 	before, _ := slices.BinarySearch(f.ends, offset)
-	return Place{File: f.name, Line: 1 + before}
+	return Position{File: f.name, Line: 1 + before}
 }
 
 // find is the line of the first match, else of the file as a whole.
-func (f *file) find(re *regexp.Regexp) Place {
+func (f *file) find(re *regexp.Regexp) Position {
 	if m := re.FindStringIndex(f.text); m != nil {
 		return f.at(m[0])
 	}
-	return Place{File: f.name}
+	return Position{File: f.name}
 }
 
-func (d *collector) leave(at Place, what, why string) {
-	if len(d.Left) < maxList {
-		d.Left = append(d.Left, Left{What: said(what), Why: said(why), At: at})
+func (d *collector) omit(at Position, what, why string) {
+	if len(d.Omitted) < maxList {
+		d.Omitted = append(d.Omitted, Omitted{What: said(what), Reason: said(why), At: at})
 	}
 }
 
@@ -276,7 +276,7 @@ func said(s string) string {
 	return text.Words(text.Name(s, longest))
 }
 
-func (d *collector) setup(at Place, commands ...string) {
+func (d *collector) setup(at Position, commands ...string) {
 	for _, c := range commands {
 		c = d.apt(at, c)
 		if len(d.Setup) < maxList && usable(c) {
@@ -285,13 +285,13 @@ func (d *collector) setup(at Place, commands ...string) {
 	}
 }
 
-func (d *collector) need(at Place, packages ...string) {
+func (d *collector) need(at Position, packages ...string) {
 	for _, p := range packages {
 		if slices.ContainsFunc(d.Packages, func(i Item) bool { return i.Text == p }) {
 			continue
 		}
 		if len(d.Packages) == maxPackages {
-			d.leave(at, "packages", fmt.Sprintf("only the first %d are taken", maxPackages))
+			d.omit(at, "packages", fmt.Sprintf("only the first %d are taken", maxPackages))
 			return
 		}
 		d.Packages = append(d.Packages, Item{p, at})
@@ -299,7 +299,7 @@ func (d *collector) need(at Place, packages ...string) {
 }
 
 // check adds a command that judges, unless one of that name is there.
-func (d *collector) check(at Place, name, command string) {
+func (d *collector) check(at Position, name, command string) {
 	known := func(c Check) bool { return c.Name == name || c.Command == command }
 	if len(d.Validate) < maxList && usable(command) && !slices.ContainsFunc(d.Validate, known) {
 		d.Validate = append(d.Validate, Check{name, command, at})

@@ -127,7 +127,7 @@ func TestHostileFolder(t *testing.T) {
 		t.Errorf("found %v", f)
 	}
 	var left []string
-	for _, l := range d.Left {
+	for _, l := range d.Omitted {
 		left = append(left, l.At.File)
 	}
 	if diff := cmp.Diff([]string{"package.json", "go.mod", "Makefile"}, left); diff != "" {

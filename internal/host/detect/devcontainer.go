@@ -44,25 +44,25 @@ func (d devContainer) read() {
 		return
 	}
 	if len(f.text) > maxWorkflow || deep(f.text) {
-		d.leave(Place{File: f.name}, f.name, "it is larger than 256 kB, or "+errDeep.Error())
+		d.omit(Position{File: f.name}, f.name, "it is larger than 256 kB, or "+errDeep.Error())
 		return
 	}
 	root, err := hujson.Parse([]byte(f.text))
 	if err != nil {
-		d.leave(Place{File: f.name}, f.name, "it is not JSON with comments: "+err.Error())
+		d.omit(Position{File: f.name}, f.name, "it is not JSON with comments: "+err.Error())
 		return
 	}
-	at := func(key string) Place {
+	at := func(key string) Position {
 		if v := root.Find("/" + key); v != nil {
 			return f.at(v.StartOffset)
 		}
-		return Place{File: f.name}
+		return Position{File: f.name}
 	}
 	plain := root.Clone()
 	plain.Standardize()
 	var c devcontainerJSON
 	if err := json.Unmarshal(plain.Pack(), &c); err != nil {
-		d.leave(Place{File: f.name}, f.name, err.Error())
+		d.omit(Position{File: f.name}, f.name, err.Error())
 		return
 	}
 	for _, unused := range []struct {
@@ -78,7 +78,7 @@ func (d devContainer) read() {
 	} {
 		for _, key := range unused.keys {
 			if root.Find("/"+key) != nil {
-				d.leave(at(key), key, unused.why)
+				d.omit(at(key), key, unused.why)
 			}
 		}
 	}
@@ -101,7 +101,7 @@ func (d devContainer) read() {
 }
 
 // lifecycle takes a command: a text for a shell, a list of arguments, or several by name.
-func (d devContainer) lifecycle(at Place, key string, raw json.RawMessage) {
+func (d devContainer) lifecycle(at Position, key string, raw json.RawMessage) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return
 	}
@@ -116,14 +116,14 @@ func (d devContainer) lifecycle(at Place, key string, raw json.RawMessage) {
 	var args []string
 	if json.Unmarshal(raw, &command) != nil {
 		if json.Unmarshal(raw, &args) != nil {
-			d.leave(at, key, "it is no command")
+			d.omit(at, key, "it is no command")
 			return
 		}
 		command = text.Shell(args...)
 	}
 	command = here(command)
 	if strings.Contains(command, "${") && devVariable.MatchString(command) {
-		d.leave(at, key, "it uses variables of the editor")
+		d.omit(at, key, "it uses variables of the editor")
 		return
 	}
 	d.setup(at, command)
@@ -139,14 +139,14 @@ var theirTree = regexp.MustCompile(`(^|[^A-Za-z0-9._/-])` +
 // here puts the sandbox's work tree in its place.
 func here(s string) string { return theirTree.ReplaceAllString(s, "${1}"+workorder.Workspace) }
 
-func (d devContainer) env(at Place, env map[string]*string) {
+func (d devContainer) env(at Position, env map[string]*string) {
 	for _, name := range sortedKeys(env) {
 		if env[name] == nil {
 			continue
 		}
 		v := here(*env[name])
 		if ownPlace.MatchString(name) && rooted.MatchString(v) && !strings.HasPrefix(v, workorder.Workspace+"/") {
-			d.leave(at, "env."+name, "it is a place of the devcontainer's image or volumes")
+			d.omit(at, "env."+name, "it is a place of the devcontainer's image or volumes")
 			continue
 		}
 		d.variable(at, "env."+name, name, v)
@@ -162,27 +162,27 @@ var (
 
 // variable adds one of the environment where its value is plain; a value that the host fills in may be a secret, and is the user's
 // to decide.
-func (d *collector) variable(at Place, what, name, value string) {
+func (d *collector) variable(at Position, what, name, value string) {
 	switch {
 	case !workorder.ValidEnvName(name), len(d.Env) >= maxList:
 	case strings.Contains(value, "${"), strings.Contains(value, unset), !plainName(value), len(value) > maxServiceText:
-		d.leave(at, what, "its value is not a plain text")
+		d.omit(at, what, "its value is not a plain text")
 	case serverVariable(name):
-		d.leave(at, what, "it names the server that gets the key of your model, which only you can")
+		d.omit(at, what, "it names the server that gets the key of your model, which only you can")
 	case yamlkeys.LooksSecret(value):
-		d.leave(at, what, "its value looks like a secret")
+		d.omit(at, what, "its value looks like a secret")
 	case !slices.ContainsFunc(d.Env, func(v Var) bool { return v.Name == name }):
 		d.Env = append(d.Env, Var{name, value, at})
 	}
 }
 
-type addVariable func(at Place, name, value string)
+type addVariable func(at Position, name, value string)
 
 // variablesOf are the variables of a service that add takes: by the same rules as those of the project, and apart from them.
 func (d *collector) variablesOf(service string, all func(add addVariable)) []Var {
 	kept := d.Env
 	d.Env = nil
-	all(func(at Place, name, value string) { d.variable(at, "services."+service+".env."+name, name, value) })
+	all(func(at Position, name, value string) { d.variable(at, "services."+service+".env."+name, name, value) })
 	vars := d.Env
 	d.Env = kept
 	return vars
@@ -198,7 +198,7 @@ var featureTools = map[string]string{
 	"node": "node", "python": "python", "go": "go", "rust": "rust", "java": "java", "ruby": "ruby", "php": "php",
 }
 
-func (d devContainer) features(at Place, features map[string]json.RawMessage) {
+func (d devContainer) features(at Position, features map[string]json.RawMessage) {
 	for _, id := range sortedKeys(features) {
 		name, _, _ := strings.Cut(path.Base(id), ":")
 		tool := featureTools[name]
@@ -206,7 +206,7 @@ func (d devContainer) features(at Place, features map[string]json.RawMessage) {
 		case name == "docker-in-docker", name == "docker-outside-of-docker", name == "common-utils", name == "git":
 			continue // the sandbox has them
 		case tool == "":
-			d.leave(at, id, "the feature is not known")
+			d.omit(at, id, "the feature is not known")
 			continue
 		}
 		var options struct {
@@ -223,27 +223,27 @@ func (d devContainer) features(at Place, features map[string]json.RawMessage) {
 	}
 }
 
-func (d devContainer) compose(f *file, c *devcontainerJSON, at Place) {
+func (d devContainer) compose(f *file, c *devcontainerJSON, at Position) {
 	var names []string
 	one := ""
 	if json.Unmarshal(c.DockerComposeFile, &one) == nil && one != "" {
 		names = []string{one}
 	} else if len(c.DockerComposeFile) > 0 && json.Unmarshal(c.DockerComposeFile, &names) != nil {
-		d.leave(at, "dockerComposeFile", "it is no list of files")
+		d.omit(at, "dockerComposeFile", "it is no list of files")
 	}
 	for _, n := range names[:min(len(names), maxList)] {
 		in := path.Join(path.Dir(f.name), n)
 		if !plainName(n) {
-			d.leave(at, shown(n), "its name has characters that cannot be shown")
+			d.omit(at, shown(n), "its name has characters that cannot be shown")
 			continue
 		}
 		if path.IsAbs(n) || strings.HasPrefix(in, "..") {
-			d.leave(at, n, "it lies outside of the repository")
+			d.omit(at, n, "it lies outside of the repository")
 			continue
 		}
 		file := d.open(in)
 		if file == nil {
-			d.leave(at, n, "there is no such file")
+			d.omit(at, n, "there is no such file")
 			continue
 		}
 		composeFiles(d).file(file, func(service string) bool {

@@ -12,12 +12,12 @@ import (
 type Finding struct {
 	Key   string `json:"key"` // of the project file, such as validate.test
 	Value string `json:"value"`
-	Place
+	Position
 }
 
 // Findings lists what a draft has, in the order of the project file.
 func (d *Draft) Findings() (all []Finding) {
-	add := func(key, value string, at Place) { all = append(all, Finding{key, value, at}) }
+	add := func(key, value string, at Position) { all = append(all, Finding{key, value, at}) }
 	for _, t := range d.Tools {
 		add("tools."+t.Name, t.Version, t.At)
 	}
@@ -53,5 +53,5 @@ func (d *Draft) Sources() (files []string) {
 }
 
 func (f Finding) String() string {
-	return fmt.Sprintf("%s: %s (%s)", f.Key, text.Printable(strings.ReplaceAll(f.Value, "\n", "; ")), f.Place)
+	return fmt.Sprintf("%s: %s (%s)", f.Key, text.Printable(strings.ReplaceAll(f.Value, "\n", "; ")), f.Position)
 }

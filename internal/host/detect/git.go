@@ -36,5 +36,5 @@ func (d *detector) submodules() {
 	if f := d.open(file); f == nil || slices.ContainsFunc(d.Setup, func(i Item) bool { return strings.Contains(i.Text, "submodule") }) {
 		return
 	}
-	d.leave(Place{File: file}, "submodules", "they are not checked out; a project file can do it: git submodule update --init, under setup")
+	d.omit(Position{File: file}, "submodules", "they are not checked out; a project file can do it: git submodule update --init, under setup")
 }

@@ -37,7 +37,7 @@ func (d gitlabCI) read() {
 		return
 	}
 	if len(f.text) > maxWorkflow {
-		d.leave(Place{File: f.name}, f.name, "it is larger than 256 kB")
+		d.omit(Position{File: f.name}, f.name, "it is larger than 256 kB")
 		return
 	}
 	var doc yaml.Node
@@ -47,7 +47,7 @@ func (d gitlabCI) read() {
 		err = yaml.Unmarshal([]byte(f.text), &doc)
 	}
 	if err != nil {
-		d.leave(Place{File: f.name}, f.name, err.Error())
+		d.omit(Position{File: f.name}, f.name, err.Error())
 		return
 	}
 	if len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
@@ -59,7 +59,7 @@ func (d gitlabCI) read() {
 	for i := 0; i+1 < len(top); i += 2 {
 		switch top[i].Value {
 		case "include":
-			d.leave(Place{f.name, top[i].Line}, "include", "other files of a pipeline are not read")
+			d.omit(Position{f.name, top[i].Line}, "include", "other files of a pipeline are not read")
 		case "default":
 			_ = top[i+1].Decode(&settings)
 		}
@@ -93,7 +93,7 @@ func (d gitlabCI) script(node *yaml.Node) {
 			return
 		}
 		if kind := d.kind(command); kind != "" && !strings.Contains(command, "\n") {
-			d.check(Place{gitlabFile, l.Line}, kind, command)
+			d.check(Position{gitlabFile, l.Line}, kind, command)
 		}
 	}
 }
@@ -104,7 +104,7 @@ var ownShell = regexp.MustCompile(`(?m)^\s*(?:cd|pushd|export|source|\.|set|eval
 // services takes the containers beside a job, by the names that GitLab gives them, with the variables that are meant for them.
 func (d gitlabCI) services(services *yaml.Node, variables ...*yaml.Node) {
 	for _, s := range services.Content {
-		at := Place{gitlabFile, s.Line}
+		at := Position{gitlabFile, s.Line}
 		var long struct{ Name, Alias string }
 		if s.Kind == yaml.ScalarNode {
 			long.Name = s.Value
@@ -122,9 +122,9 @@ func (d gitlabCI) services(services *yaml.Node, variables ...*yaml.Node) {
 		switch {
 		case slices.ContainsFunc(d.Services, func(have Service) bool { return have.Name == name }):
 		case path.Base(base) == "docker":
-			d.leave(at, "services."+name, "the sandbox has Docker")
+			d.omit(at, "services."+name, "the sandbox has Docker")
 		case !imageForm.MatchString(long.Name) || !workorder.ValidServiceName(name) || len(d.Services) >= maxList:
-			d.leave(at, "services."+name, "its image is not a plain name")
+			d.omit(at, "services."+name, "its image is not a plain name")
 		default:
 			d.Services = append(d.Services, Service{Name: name, Image: long.Name, At: at, Env: d.env(path.Base(base), variables)})
 		}
@@ -140,7 +140,7 @@ func (d gitlabCI) env(image string, variables []*yaml.Node) []Var {
 			for i := 0; i+1 < len(v.Content); i += 2 {
 				name, value := v.Content[i], v.Content[i+1]
 				if strings.HasPrefix(name.Value, prefix) && value.Kind == yaml.ScalarNode {
-					add(Place{gitlabFile, name.Line}, name.Value, strings.ReplaceAll(value.Value, "$", "${"))
+					add(Position{gitlabFile, name.Line}, name.Value, strings.ReplaceAll(value.Value, "$", "${"))
 				}
 			}
 		}

@@ -35,7 +35,7 @@ func (d goFiles) read() {
 	}
 	var modules []string
 	if len(uses) > maxList {
-		d.leave(f.find(goUseAny), f.name, "only its first 40 modules are looked at")
+		d.omit(f.find(goUseAny), f.name, "only its first 40 modules are looked at")
 		uses = uses[:maxList]
 	}
 	for _, u := range uses {

@@ -86,8 +86,8 @@ func TestHostile(t *testing.T) {
 			if n := len(d.Findings()); n > 500 {
 				t.Errorf("the draft has %d values", n)
 			}
-			if row.left != "" && !slices.ContainsFunc(d.Left, func(l detect.Left) bool { return l.At.File == row.left }) {
-				t.Errorf("%s is not among what was left out: %v", row.left, d.Left)
+			if row.left != "" && !slices.ContainsFunc(d.Omitted, func(l detect.Omitted) bool { return l.At.File == row.left }) {
+				t.Errorf("%s is not among what was left out: %v", row.left, d.Omitted)
 			}
 		})
 	}
@@ -101,7 +101,7 @@ func TestHostileWorkflows(t *testing.T) {
 		m[fmt.Sprintf(".github/workflows/%02d.yml", i)] = &fstest.MapFile{Data: []byte("on: push\n#" + strings.Repeat("x", 200<<10))}
 	}
 	d := detect.Detect(t.Context(), m, "x")
-	if len(d.Left) != 1 || d.Left[0].At.File != ".github/workflows/05.yml" {
-		t.Errorf("left out: %v", d.Left)
+	if len(d.Omitted) != 1 || d.Omitted[0].At.File != ".github/workflows/05.yml" {
+		t.Errorf("left out: %v", d.Omitted)
 	}
 }

@@ -47,7 +47,7 @@ func (d *detector) kind(command string) string {
 	if m := script.FindStringSubmatch(command); m != nil && judges.MatchString(m[1]) && d.manifest().Scripts[m[1]] != "" {
 		return checkName(m[1])
 	}
-	if m := makeGoal.FindStringSubmatch(command); m != nil && judges.MatchString(m[1]) && d.goals()[m[1]] != (Place{}) {
+	if m := makeGoal.FindStringSubmatch(command); m != nil && judges.MatchString(m[1]) && d.goals()[m[1]] != (Position{}) {
 		return checkName(m[1])
 	}
 	return ""

@@ -33,7 +33,7 @@ func (d *detector) member() {
 	}
 	if len(found) > 1 {
 		names := strings.Join(found[:min(len(found), shown)], ", ")
-		d.leave(Place{File: found[0]}, "manifests",
+		d.omit(Position{File: found[0]}, "manifests",
 			"several folders have one and the root has none ("+names+"): a project file says which count")
 	}
 	if len(found) != 1 {
@@ -45,13 +45,13 @@ func (d *detector) member() {
 // below looks at the manifests of one folder.
 func (d *detector) below(dir string) {
 	if strings.HasPrefix(dir, "-") {
-		d.leave(Place{File: dir}, "manifests", "the name of their folder is no argument of cd")
+		d.omit(Position{File: dir}, "manifests", "the name of their folder is no argument of cd")
 		return
 	}
 	in := newDetector(d.ctx, folder{d.tree, dir}, &Draft{})
 	in.ports = d.ports
 	in.manifests()
-	at := func(p Place) Place { p.File = path.Join(dir, p.File); return p }
+	at := func(p Position) Position { p.File = path.Join(dir, p.File); return p }
 	there := text.Shell("cd", dir) + " && "
 	for _, t := range in.Tools {
 		d.tool(at(t.At), t.Name, t.Version)
@@ -70,8 +70,8 @@ func (d *detector) below(dir string) {
 	for _, c := range in.Validate {
 		d.check(at(c.At), checkName(dir+"-"+c.Name), there+c.Command)
 	}
-	for _, l := range in.Left {
-		d.leave(at(l.At), l.What, l.Why)
+	for _, l := range in.Omitted {
+		d.omit(at(l.At), l.What, l.Reason)
 	}
 	if d.Dev == nil && in.Dev != nil {
 		dev := *in.Dev

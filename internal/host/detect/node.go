@@ -32,7 +32,7 @@ func (d *detector) manifest() *packageJSON {
 		return d.node
 	}
 	if err := json.Unmarshal([]byte(f.text), d.node); err != nil {
-		d.leave(Place{File: f.name}, f.name, err.Error())
+		d.omit(Position{File: f.name}, f.name, err.Error())
 		d.node = &packageJSON{broken: true}
 	}
 	return d.node
@@ -63,11 +63,11 @@ func (d nodeFiles) npm() {
 	if p.broken {
 		return
 	}
-	at := Place{File: f.name}
+	at := Position{File: f.name}
 	run, install := "npm", "npm install --no-package-lock"
 	for _, m := range nodeManagers {
 		if d.has(m.lock) {
-			run, install, at = m.name, m.install, Place{File: m.lock}
+			run, install, at = m.name, m.install, Position{File: m.lock}
 			break
 		}
 	}
@@ -91,7 +91,7 @@ func (d nodeFiles) npm() {
 		}
 	}
 	if p.Scripts["typecheck"] == "" && p.Scripts["type-check"] == "" && p.depends("typescript") && d.has("tsconfig.json") {
-		d.check(Place{File: "tsconfig.json"}, "typecheck", "npx tsc --noEmit")
+		d.check(Position{File: "tsconfig.json"}, "typecheck", "npx tsc --noEmit")
 	}
 	d.nodeDev(f, p, run)
 }
@@ -104,7 +104,7 @@ func scriptLine(name string) *regexp.Regexp {
 var managerDefaults = map[string]string{"pnpm": "10", "yarn": "1", "bun": "1"}
 
 // manager asks for the package manager that setup is written for.
-func (d nodeFiles) manager(f *file, lock Place, name, version string) {
+func (d nodeFiles) manager(f *file, lock Position, name, version string) {
 	if version != "" {
 		d.tool(f.find(regexp.MustCompile(`"packageManager"`)), name, version)
 		return

@@ -11,11 +11,11 @@ func (d *detector) rust() {
 	if f == nil {
 		return
 	}
-	at := Place{File: f.name}
+	at := Position{File: f.name}
 	d.need(at, "cargo", "rustc")
 	locked := ""
 	if d.has("Cargo.lock") {
-		at, locked = Place{File: "Cargo.lock"}, " --locked"
+		at, locked = Position{File: "Cargo.lock"}, " --locked"
 	}
 	d.setup(at, "cargo fetch"+locked)
 	d.check(at, "test", "cargo test"+locked)
@@ -25,7 +25,7 @@ func (d *detector) rust() {
 func (d *detector) jvm() {
 	switch gradle := d.first("build.gradle", "build.gradle.kts"); {
 	case d.has("pom.xml"):
-		at := Place{File: "pom.xml"}
+		at := Position{File: "pom.xml"}
 		run := "mvn"
 		d.need(at, "default-jdk-headless")
 		if d.has("mvnw") {
@@ -36,7 +36,7 @@ func (d *detector) jvm() {
 		d.setup(at, run+" --batch-mode --quiet test-compile")
 		d.check(at, "test", run+" --batch-mode test")
 	case gradle != nil:
-		at := Place{File: gradle.name}
+		at := Position{File: gradle.name}
 		run := "gradle"
 		d.need(at, "default-jdk-headless")
 		if d.has("gradlew") {
@@ -61,10 +61,10 @@ func (d *detector) ruby() {
 	if f == nil {
 		return
 	}
-	at := Place{File: f.name}
+	at := Position{File: f.name}
 	all := f.text
 	if lock := d.open("Gemfile.lock"); lock != nil {
-		at, all = Place{File: lock.name}, all+"\n"+lock.text
+		at, all = Position{File: lock.name}, all+"\n"+lock.text
 	}
 	from := []*file{f}
 	if gemspec.MatchString(f.text) { // a gem's own: its lock file is seldom there
@@ -80,7 +80,7 @@ func (d *detector) ruby() {
 	case rspec.MatchString(all):
 		d.check(found(rspec, from), "test", "bundle exec rspec")
 	case d.has("Rakefile"):
-		d.check(Place{File: "Rakefile"}, "test", "bundle exec rake test")
+		d.check(Position{File: "Rakefile"}, "test", "bundle exec rake test")
 	}
 	if rubocop.MatchString(all) {
 		d.check(found(rubocop, from), "lint", "bundle exec rubocop")
@@ -88,13 +88,13 @@ func (d *detector) ruby() {
 }
 
 // found is where the first of several files says something, else the first as a whole.
-func found(re *regexp.Regexp, files []*file) Place {
+func found(re *regexp.Regexp, files []*file) Position {
 	for _, f := range files {
 		if re.MatchString(f.text) {
 			return f.find(re)
 		}
 	}
-	return Place{File: files[0].name}
+	return Position{File: files[0].name}
 }
 
 type composerJSON struct {
@@ -119,10 +119,10 @@ func (d *detector) php() {
 	}
 	var manifest composerJSON
 	if err := json.Unmarshal([]byte(f.text), &manifest); err != nil {
-		d.leave(Place{File: f.name}, f.name, err.Error())
+		d.omit(Position{File: f.name}, f.name, err.Error())
 		return
 	}
-	at := Place{File: f.name}
+	at := Position{File: f.name}
 	if v, _ := manifest.Require["php"].(string); v != "" {
 		// Composer's ~ leaves only the last number open.
 		d.hint(f.find(scriptLine("php")), "php", strings.ReplaceAll(strings.ReplaceAll(v, "~=", "~"), "~", "~="))
@@ -139,6 +139,6 @@ func (d *detector) php() {
 	if manifest.Scripts["test"] != nil {
 		d.check(f.find(scriptLine("test")), "test", "composer test")
 	} else if c := d.first("phpunit.xml", "phpunit.xml.dist"); c != nil {
-		d.check(Place{File: c.name}, "test", "vendor/bin/phpunit")
+		d.check(Position{File: c.name}, "test", "vendor/bin/phpunit")
 	}
 }

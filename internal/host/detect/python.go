@@ -56,18 +56,18 @@ func (d pythonFiles) read() {
 	run := venv + "/bin/python -m "
 	switch {
 	case project != nil && d.has("uv.lock"):
-		d.hint(Place{File: "uv.lock"}, "uv", "*")
-		d.setup(Place{File: "uv.lock"}, "UV_PROJECT_ENVIRONMENT="+venv+" uv sync --frozen --all-extras"+testGroups(project))
+		d.hint(Position{File: "uv.lock"}, "uv", "*")
+		d.setup(Position{File: "uv.lock"}, "UV_PROJECT_ENVIRONMENT="+venv+" uv sync --frozen --all-extras"+testGroups(project))
 		d.unlocked("uv.lock", "uv pip install --quiet --python "+venv+"/bin/python ", all)
 	case project != nil && d.has("poetry.lock"):
-		d.hint(Place{File: "poetry.lock"}, "poetry", "*")
-		d.setup(Place{File: "poetry.lock"}, "python3 -m venv "+venv,
+		d.hint(Position{File: "poetry.lock"}, "poetry", "*")
+		d.setup(Position{File: "poetry.lock"}, "python3 -m venv "+venv,
 			"VIRTUAL_ENV="+venv+` PATH="`+venv+`/bin:$PATH" poetry install --no-interaction --all-extras`)
 		d.unlocked("poetry.lock", venv+"/bin/pip install --quiet ", all)
 	default:
 		d.pip(project, legacy, lists, all)
 	}
-	tests := Place{File: "tests"}
+	tests := Position{File: "tests"}
 	switch {
 	case d.pytest(all):
 		if f := d.first("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg"); f != nil {
@@ -75,14 +75,14 @@ func (d pythonFiles) read() {
 		}
 		d.check(tests, "test", run+"pytest")
 	case len(d.names("test", ".py")) > 0:
-		d.check(Place{File: "test"}, "test", run+"unittest discover -s test")
+		d.check(Position{File: "test"}, "test", run+"unittest discover -s test")
 	default:
 		if f := d.open("test.py"); f != nil && usesUnittest.MatchString(f.text) {
 			d.check(f.find(usesUnittest), "test", run+"unittest test")
 		}
 	}
 	if usesRuff.MatchString(all) {
-		d.check(Place{File: "ruff"}, "lint", run+"ruff check .")
+		d.check(Position{File: "ruff"}, "lint", run+"ruff check .")
 	}
 }
 
@@ -103,7 +103,7 @@ func (d pythonFiles) unlocked(lock, install, all string) {
 	}
 	at, needs := d.tox()
 	if len(needs) == 0 {
-		at = Place{File: lock}
+		at = Position{File: lock}
 	}
 	if !usesPytest.MatchString(strings.Join(needs, "\n")) {
 		needs = append(needs, "pytest")
@@ -146,16 +146,16 @@ func (d pythonFiles) activate() {
 
 // pip sets a virtual environment up.
 func (d pythonFiles) pip(project, legacy *file, lists []*file, all string) {
-	at := Place{}
+	at := Position{}
 	for _, f := range append([]*file{project, legacy}, lists...) {
 		if f != nil {
-			at = Place{File: f.name}
+			at = Position{File: f.name}
 			break
 		}
 	}
 	d.setup(at, "python3 -m venv "+venv)
 	for _, f := range lists {
-		d.setup(Place{File: f.name}, venv+"/bin/pip install --quiet -r "+f.name)
+		d.setup(Position{File: f.name}, venv+"/bin/pip install --quiet -r "+f.name)
 	}
 	texts := make([]string, 0, len(lists)+1)
 	for _, f := range lists {
@@ -207,7 +207,7 @@ var (
 
 // groups is what the tests need beside the project, as arguments of pip, by the groups of pyproject.toml (PEP 735): pip reads them itself
 // since 25.1 only.
-func groups(project *file) (at Place, needs []string) {
+func groups(project *file) (at Position, needs []string) {
 	if project == nil {
 		return at, nil
 	}
@@ -227,7 +227,7 @@ func groups(project *file) (at Place, needs []string) {
 
 // tox is what the tests need beside the project, as arguments of pip, by the environment of tox.ini that all others start from. Lines with
 // conditions and variables are for other environments than ours.
-func (d pythonFiles) tox() (at Place, needs []string) {
+func (d pythonFiles) tox() (at Position, needs []string) {
 	f := d.open("tox.ini")
 	if f == nil {
 		return at, nil

@@ -18,23 +18,23 @@ var (
 )
 
 // tool adds a version, unless one of that tool is there.
-func (d *collector) tool(at Place, name, version string) {
+func (d *collector) tool(at Position, name, version string) {
 	version = blank.ReplaceAllString(strings.TrimSpace(version), " ")
 	version = maker.ReplaceAllString(zulu.ReplaceAllString(version, "$1"), "$1")
 	if version == "" || !workorder.ValidTool(name) || slices.ContainsFunc(d.Tools, func(t Tool) bool { return t.Name == name }) {
 		return
 	}
 	if _, err := versions.Parse(version); err != nil || !workorder.ValidToolVersion(version) {
-		d.leave(at, "tools."+name, "its version cannot be read")
+		d.omit(at, "tools."+name, "its version cannot be read")
 		return
 	}
 	d.Tools = append(d.Tools, Tool{name, version, at})
 }
 
 // hint is a version that counts where no file of the repository's own names one.
-func (d *collector) hint(at Place, tool, version string) { hintTo(&d.hints, at, tool, version) }
+func (d *collector) hint(at Position, tool, version string) { hintTo(&d.hints, at, tool, version) }
 
-func hintTo(to *[]Tool, at Place, tool, version string) {
+func hintTo(to *[]Tool, at Position, tool, version string) {
 	if len(*to) < maxList {
 		*to = append(*to, Tool{tool, version, at})
 	}

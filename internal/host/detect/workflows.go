@@ -29,7 +29,7 @@ type githubActions struct{ *detector }
 func (d githubActions) read() {
 	names := d.names(".github/workflows", ".yml", ".yaml")
 	if len(names) > maxWorkflows {
-		d.leave(Place{File: ".github/workflows"}, "workflows", "only the first 40 are read")
+		d.omit(Position{File: ".github/workflows"}, "workflows", "only the first 40 are read")
 		names = names[:maxWorkflows]
 	}
 	var flows []flow
@@ -39,7 +39,7 @@ func (d githubActions) read() {
 			all += len(f.text)
 		}
 		if all > maxAllWorkflows {
-			d.leave(Place{File: n}, "workflows", "they are larger than 1 MB together: neither this one nor those after it are read")
+			d.omit(Position{File: n}, "workflows", "they are larger than 1 MB together: neither this one nor those after it are read")
 			break
 		}
 		if w := d.workflow(n); w != nil {
@@ -78,12 +78,12 @@ func (d githubActions) workflow(name string) *actionlint.Workflow {
 		return nil
 	}
 	if len(f.text) > maxWorkflow {
-		d.leave(Place{File: name}, name, "it is larger than 256 kB")
+		d.omit(Position{File: name}, name, "it is larger than 256 kB")
 		return nil
 	}
 	var doc map[string]any
 	if err := yaml.Unmarshal([]byte(f.text), &doc); err != nil { // bounds what aliases multiply, which the next parser does not
-		d.leave(Place{File: name}, name, err.Error())
+		d.omit(Position{File: name}, name, err.Error())
 		return nil
 	}
 	w, _ := actionlint.Parse([]byte(f.text)) // what it has to say of style is the repository's affair
@@ -106,11 +106,11 @@ func (f flow) jobs() []*actionlint.Job {
 	return jobs
 }
 
-func place(name string, pos *actionlint.Pos) Place {
+func place(name string, pos *actionlint.Pos) Position {
 	if pos == nil {
-		return Place{File: name}
+		return Position{File: name}
 	}
-	return Place{File: name, Line: pos.Line}
+	return Position{File: name, Line: pos.Line}
 }
 
 // plain is a value without an expression of the workflow's language.
@@ -127,7 +127,7 @@ func (d githubActions) setupJob(name string, job *actionlint.Job) {
 		case *actionlint.ExecRun:
 			command, ok := plain(exec.Run)
 			if !ok {
-				d.leave(place(name, step.Pos), setupSteps, "it uses expressions of the workflow")
+				d.omit(place(name, step.Pos), setupSteps, "it uses expressions of the workflow")
 				continue
 			}
 			d.setup(place(name, exec.Run.Pos), within(exec, command))
@@ -266,7 +266,7 @@ func (d githubActions) jobServices(file string, job *actionlint.Job) {
 		at := place(file, s.Container.Pos)
 		image, ok := plain(s.Container.Image)
 		if !ok || !imageForm.MatchString(image) || !workorder.ValidServiceName(name) || len(d.Services) >= maxList {
-			d.leave(at, "services."+name, "its image or name is not a plain one")
+			d.omit(at, "services."+name, "its image or name is not a plain one")
 			continue
 		}
 		service := Service{Name: name, Image: image, At: at}

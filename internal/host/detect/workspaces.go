@@ -50,7 +50,7 @@ func (d nodeFiles) read() {
 		switch {
 		case having == failing || d.manifest().Scripts[script] != "":
 		case failing > 0 || run == "yarn" && having < len(members):
-			d.leave(at, "validate."+checkName(script), "the script "+script+" cannot be run in all members, and a project file says in which")
+			d.omit(at, "validate."+checkName(script), "the script "+script+" cannot be run in all members, and a project file says in which")
 		default:
 			d.check(at, checkName(script), workspaceRun[run]+" "+script+workspaceRest[run])
 		}
@@ -67,7 +67,7 @@ var (
 )
 
 // members are the manifests of a workspace's members, and where they are listed. Patterns are those of one folder level, as `packages/*`.
-func (d nodeFiles) members(f *file) (members []packageJSON, at Place) {
+func (d nodeFiles) members(f *file) (members []packageJSON, at Position) {
 	var doc struct {
 		Workspaces json.RawMessage `json:"workspaces"`
 	}
@@ -82,13 +82,13 @@ func (d nodeFiles) members(f *file) (members []packageJSON, at Place) {
 	if w := d.open("pnpm-workspace.yaml"); w != nil {
 		var long struct{ Packages []string }
 		if err := yaml.Unmarshal([]byte(w.text), &long); err != nil {
-			d.leave(Place{File: w.name}, w.name, err.Error())
+			d.omit(Position{File: w.name}, w.name, err.Error())
 		}
 		patterns, at = long.Packages, w.find(regexp.MustCompile(`(?m)^packages`))
 	}
 	var dirs []string
 	if len(patterns) > maxList {
-		d.leave(at, "workspaces", "only the first 40 patterns are looked at")
+		d.omit(at, "workspaces", "only the first 40 patterns are looked at")
 	}
 	for _, p := range patterns[:min(len(patterns), maxList)] {
 		p = strings.TrimSuffix(strings.TrimPrefix(path.Clean(p), "./"), "*")
@@ -104,7 +104,7 @@ func (d nodeFiles) members(f *file) (members []packageJSON, at Place) {
 	slices.Sort(dirs)
 	for _, dir := range slices.Compact(dirs) {
 		if len(members) == maxList {
-			d.leave(at, "workspaces", "only the first 40 members are looked at")
+			d.omit(at, "workspaces", "only the first 40 members are looked at")
 			break
 		}
 		if m := d.open(path.Join(dir, "package.json")); m != nil {

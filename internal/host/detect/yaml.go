@@ -14,7 +14,7 @@ type writer struct{ strings.Builder }
 
 func (w *writer) line(format string, a ...any) { fmt.Fprintf(w, format+"\n", a...) }
 
-func (w *writer) from(at Place, format string, a ...any) {
+func (w *writer) from(at Position, format string, a ...any) {
 	w.line(format+" # %s", append(a, at)...)
 }
 
@@ -49,8 +49,8 @@ func (d *Draft) YAML() string {
 	w.line("timeout_minutes: 30")
 	w.line("# What may be reached outside; `sandbox-agent policy learn` proposes rules from a run with learn.")
 	w.line("# network: {mode: restricted, learn: true}")
-	for _, l := range d.Left {
-		w.line("# left out: %s (%s): %s", l.What, l.At, l.Why)
+	for _, l := range d.Omitted {
+		w.line("# left out: %s (%s): %s", l.What, l.At, l.Reason)
 	}
 	return w.String()
 }

@@ -167,7 +167,7 @@ func describe(out string) string {
 func (d *Doctor) probe(ctx context.Context, p runtime.Prober, info runtime.Info, image, iso, oci string, argv []string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	return p.Probe(ctx, runtime.BoxSpec{
+	return p.Probe(ctx, runtime.ContainerSpec{
 		Image: image, Isolation: iso, OCIRuntime: oci, Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2, Seccomp: info.Seccomp,
 		// No task label: a probe must not be collected like a box.
 		Labels: map[string]string{"sandbox-agent.probe": d.Owner},

@@ -16,16 +16,16 @@ import (
 // prober is an engine whose throw-away boxes answer as a test says.
 type prober struct {
 	*runtimetest.Fake
-	answer func(spec runtime.BoxSpec, script string) (string, error)
+	answer func(spec runtime.ContainerSpec, script string) (string, error)
 }
 
-func (p *prober) Probe(_ context.Context, spec runtime.BoxSpec, argv []string) (string, error) {
+func (p *prober) Probe(_ context.Context, spec runtime.ContainerSpec, argv []string) (string, error) {
 	return p.answer(spec, strings.Join(argv, " "))
 }
 
 func TestHolding(t *testing.T) {
 	t.Parallel()
-	works := func(_ runtime.BoxSpec, script string) (string, error) {
+	works := func(_ runtime.ContainerSpec, script string) (string, error) {
 		if strings.Contains(script, "nft -f") {
 			return "in-force\n", nil
 		}
@@ -36,14 +36,14 @@ func TestHolding(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		runtimes []string
-		answer   func(runtime.BoxSpec, string) (string, error)
+		answer   func(runtime.ContainerSpec, string) (string, error)
 		want     map[string]string // name of a check -> how it begins
 	}{
 		"all": {[]string{"kata-runtime", "runc", "runsc", "sysbox-runc"}, works, map[string]string{
 			"harnesses": "ok claude-code 2.1.329, codex 0.169.0, opencode 1.18.18, command", "network policy": "ok nftables works", "oci runtime kata": "ok selectable: --oci-runtime kata-runtime", "oci runtime runsc": "ok selectable",
 			"oci runtime sysbox-runc": "ok selectable: --oci-runtime sysbox-runc ", "isolation confined": "ok works", "isolation privileged": "ok works",
 		}},
-		"little": {[]string{"runc", "runsc"}, func(spec runtime.BoxSpec, script string) (string, error) {
+		"little": {[]string{"runc", "runsc"}, func(spec runtime.ContainerSpec, script string) (string, error) {
 			switch {
 			case spec.OCIRuntime != "":
 				return "", errors.New("no such program")

@@ -16,7 +16,7 @@ import (
 )
 
 func (l *Launcher) finish(ctx context.Context, hard <-chan struct{}, rec *store.Record) (*workorder.Result, error) {
-	end := &outcome.Held{Show: outcome.Judged(rec, l.emit)}
+	end := &outcome.ResultBuffer{Show: outcome.SanitizeEvents(rec, l.emit)}
 	out, err := outcome.OpenRecorder(rec.Dir, end.Event)
 	if err != nil {
 		return l.unfollowed(rec, err)
@@ -39,7 +39,7 @@ func (l *Launcher) finish(ctx context.Context, hard <-chan struct{}, rec *store.
 
 // unfollowed is the result of a run whose box may still live. It has what is known now; a later collection replaces it.
 func (l *Launcher) unfollowed(rec *store.Record, err error) (*workorder.Result, error) {
-	res := outcome.Synthesise(rec, collector{l}.recorded(rec), outcome.LostTo(workorder.ReasonUnseen, err.Error()), l.now())
+	res := outcome.Synthesise(rec, collector{l}.recorded(rec), outcome.LostEnding(workorder.ReasonUnseen, err.Error()), l.now())
 	return l.publish(rec, res), errors.Join(err, outcome.WriteResult(rec, res))
 }
 
@@ -58,9 +58,9 @@ func (l *Launcher) Collect(ctx context.Context, rec *store.Record) (*workorder.R
 	case err != nil:
 		return nil, err
 	case box == nil:
-		box = l.late(ctx, rec)
+		box = l.findLate(ctx, rec)
 	}
-	if box != nil && box.Live() {
+	if box != nil && box.Running() {
 		return nil, fmt.Errorf("task %s: %w", rec.TaskID, ErrRunning)
 	}
 	if rec.Box == "" && box == nil {
@@ -72,7 +72,7 @@ func (l *Launcher) Collect(ctx context.Context, rec *store.Record) (*workorder.R
 // home records the events that a box still has, if there is a box, and collects it.
 func (l *Launcher) home(ctx context.Context, rec *store.Record, follow bool, kind StopKind) (*workorder.Result, error) {
 	l = l.noting(rec)
-	end := &outcome.Held{Show: outcome.Judged(rec, l.emit)}
+	end := &outcome.ResultBuffer{Show: outcome.SanitizeEvents(rec, l.emit)}
 	out, err := outcome.OpenRecorder(rec.Dir, end.Event)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (l *Launcher) home(ctx context.Context, rec *store.Record, follow bool, kin
 // endWithoutBox ends the record of a CLI that died before it created a box.
 func (l *Launcher) endWithoutBox(rec *store.Record) (*workorder.Result, error) {
 	res := outcome.Synthesise(rec, collector{l}.recorded(rec),
-		outcome.LostTo(workorder.ReasonNotReady, "the command was ended before it started a sandbox"), l.now())
+		outcome.LostEnding(workorder.ReasonNotReady, "the command was ended before it started a sandbox"), l.now())
 	collector{l}.done(rec, res)
 	return res, errors.Join(outcome.WriteResult(rec, res), l.Store.Save(rec))
 }
@@ -111,7 +111,7 @@ func (l *Launcher) stillborn(ctx context.Context, rec *store.Record, cause error
 		cause = fault.New(workorder.ExitInterrupted, errors.New("you interrupted it before its sandbox was started"), "")
 	case errors.Is(cause, ErrStopped):
 		status, by, code = workorder.StatusInterrupted, workorder.EndedBySignal, workorder.ReasonOnRequest
-	case errors.Is(cause, ErrOther):
+	case errors.Is(cause, ErrTaskBusy):
 		by, code = workorder.EndedByLease, workorder.ReasonLease
 	case fault.Code(cause) == workorder.ExitGit:
 		by, code = workorder.EndedByGit, workorder.ReasonClone
@@ -123,7 +123,7 @@ func (l *Launcher) stillborn(ctx context.Context, rec *store.Record, cause error
 	res = l.publish(rec, res)
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), CollectTimeout)
 	defer cancel()
-	rec.Unsure = l.mayLive(clean, rec)
+	rec.MayStillRun = l.mayLive(clean, rec)
 	collector{l}.endCompanion(clean, rec, false)
 	collector{l}.done(rec, res)
 	return res, errors.Join(cause, outcome.WriteResult(rec, res), l.Store.Save(rec))
@@ -135,7 +135,7 @@ func (l *Launcher) mayLive(ctx context.Context, rec *store.Record) bool {
 		return false
 	}
 	box, err := l.Find(ctx, rec)
-	return err != nil || box != nil && box.Live()
+	return err != nil || box != nil && box.Running()
 }
 
 // footprint is what a run makes on this machine before its box: of folders that were there before nothing else may go.
@@ -164,7 +164,7 @@ func before(rec *store.Record) footprint {
 // task. What the remote said of it, who stopped it, and a box that may live are worth a record.
 func (l *Launcher) refused(ctx context.Context, rec *store.Record, cause error) bool {
 	return rec.Number() == 1 && ctx.Err() == nil && fault.Code(cause) != workorder.ExitGit &&
-		!errors.Is(cause, ErrStopped) && !errors.Is(cause, ErrOther) && !l.mayLive(ctx, rec)
+		!errors.Is(cause, ErrStopped) && !errors.Is(cause, ErrTaskBusy) && !l.mayLive(ctx, rec)
 }
 
 // refuse ends a run for which no box was started. Where it was refused, nothing is left of it: no record, no output. The caller holds

@@ -59,12 +59,12 @@ func (c collector) collect(ctx context.Context, rec *store.Record, kind StopKind
 	if res == nil {
 		res = c.recordedResult(rec)
 	}
-	if res != nil && outcome.Foreign(res, rec) {
+	if res != nil && outcome.OtherAttempt(res, rec) {
 		warnings = append(warnings, fmt.Sprintf("the sandbox gave a result of another attempt (%q), which is not believed", res.AttemptID))
 		res = nil
 	}
 	if res != nil {
-		outcome.Judge(res, rec)
+		outcome.Sanitize(res, rec)
 		c.tellStop(res, rec.TaskID, kind)
 	} else {
 		res = c.lost(rec, box, kind)
@@ -77,7 +77,7 @@ func (c collector) collect(ctx context.Context, rec *store.Record, kind StopKind
 		return res, errors.Join(err, outcome.WriteResult(rec, res))
 	}
 	if box != nil {
-		said, err := c.salvage(ctx, rec, res, box.ID, out.result == nil && c.askedTo(rec.TaskID, kind) != Killed)
+		said, err := c.salvage(ctx, rec, res, box.ID, out.result == nil && c.stopKind(rec.TaskID, kind) != Killed)
 		if err != nil {
 			err = keptBox(rec, err)
 			res.Warnings = append(append(res.Warnings, warnings...), err.Error())
@@ -121,14 +121,14 @@ func (c collector) recorded(rec *store.Record) func(func(workorder.Event)) error
 	return func(fn func(workorder.Event)) error { return outcome.Events(rec.Dir, fn) }
 }
 
-func (c collector) lost(rec *store.Record, box *runtime.Box, kind StopKind) *workorder.Result {
+func (c collector) lost(rec *store.Record, box *runtime.Instance, kind StopKind) *workorder.Result {
 	where := outcome.LastStep(c.recorded(rec))
-	e, end := outcome.LostTo(workorder.ReasonVanished, "the sandbox vanished "+where), c.now()
+	e, end := outcome.LostEnding(workorder.ReasonVanished, "the sandbox vanished "+where), c.now()
 	if box != nil {
 		e.Reasons[0].Detail = fmt.Sprintf("the sandbox ended without a result %s (%s)", where, box.Status)
 	}
 	vanished := e.Reasons
-	switch c.askedTo(rec.TaskID, kind) {
+	switch c.stopKind(rec.TaskID, kind) {
 	case Killed:
 		e.Status, e.EndedBy, e.Reasons = workorder.StatusInterrupted, workorder.EndedBySignal,
 			workorder.Because(workorder.ReasonKilled, "killed on request %s", where)
@@ -216,7 +216,7 @@ func (c collector) tellStop(res *workorder.Result, taskID string, kind StopKind)
 	switch {
 	case kind == StoppedSoftly:
 		who = workorder.Because(workorder.ReasonByUser, "you interrupted it")
-	case c.askedTo(taskID, kind) == StoppedSoftly:
+	case c.stopKind(taskID, kind) == StoppedSoftly:
 		who = workorder.Because(workorder.ReasonOnRequest, "stopped on request (sandbox-agent stop)")
 	default:
 		return

@@ -26,7 +26,7 @@ func TestWorkComesFirst(t *testing.T) {
 		close(written)
 		return 0
 	}})
-	id, err := fake.Run(t.Context(), runtime.BoxSpec{Name: "x", Image: "x"}, strings.NewReader(""))
+	id, err := fake.Run(t.Context(), runtime.ContainerSpec{Name: "x", Image: "x"}, strings.NewReader(""))
 	if err != nil {
 		t.Fatal(err)
 	}

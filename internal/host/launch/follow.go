@@ -33,14 +33,14 @@ const (
 func (f follower) follow(ctx context.Context, run *store.Record, rec *outcome.Recorder) error {
 	taskID := run.TaskID
 	w := &runtime.Watcher{
-		Find: func(ctx context.Context) (*runtime.Box, error) { return f.Find(ctx, run) },
-		Read: func(ctx context.Context, box *runtime.Box) (bool, error) {
+		Find: func(ctx context.Context) (*runtime.Instance, error) { return f.Find(ctx, run) },
+		Read: func(ctx context.Context, box *runtime.Instance) (bool, error) {
 			rec.Restart()
 			o := runtime.LogOptions{Since: rec.At, Stdout: rec}
-			if !box.Live() {
+			if !box.Running() {
 				return true, errors.Join(f.Engine.Logs(ctx, box.ID, o), rec.Err)
 			}
-			if err := runtime.Follow(ctx, f.ours(run), taskID, o); err != nil && rec.Err == nil {
+			if err := runtime.Follow(ctx, f.attemptBoxes(run), taskID, o); err != nil && rec.Err == nil {
 				f.Log.Debug("the stream of the sandbox broke", "task", taskID, "error", err)
 			}
 			if rec.Err != nil {
@@ -70,7 +70,7 @@ func (f follower) stops(followCtx, userCtx context.Context, hard <-chan struct{}
 	kind := NotStopped
 	soft := userCtx.Done()
 	box := &runtime.Stopper{
-		Find: func(ctx context.Context) (*runtime.Box, error) { return f.Find(ctx, rec) },
+		Find: func(ctx context.Context) (*runtime.Instance, error) { return f.Find(ctx, rec) },
 		Stop: f.Engine.Stop,
 		Failed: func(err error) {
 			f.Log.Warn("stop the sandbox", "task", rec.TaskID, "error", err)
@@ -78,8 +78,8 @@ func (f follower) stops(followCtx, userCtx context.Context, hard <-chan struct{}
 	}
 	defer box.Wait()
 	// A stop that was requested before there was a box is carried out by the process that started the box.
-	if grace, asked := f.noted(rec.TaskID); asked {
-		box.Ask(followCtx, grace)
+	if grace, asked := f.stopRequest(rec.TaskID); asked {
+		box.Request(followCtx, grace)
 	}
 	for {
 		select {
@@ -88,7 +88,7 @@ func (f follower) stops(followCtx, userCtx context.Context, hard <-chan struct{}
 		case <-soft:
 			soft, kind = nil, StoppedSoftly
 			f.emit(workorder.Event{Type: workorder.EventWarning, Text: stopping(userCtx)})
-			box.Ask(followCtx, runtime.StopTimeout)
+			box.Request(followCtx, runtime.StopTimeout)
 		case <-late.C:
 			switch {
 			case kind == NotStopped && after && f.hasLanded(rec):
@@ -97,17 +97,17 @@ func (f follower) stops(followCtx, userCtx context.Context, hard <-chan struct{}
 			case kind == NotStopped:
 				kind, soft = Overdue, nil
 				f.emit(workorder.Event{Type: workorder.EventWarning, Text: "the run outlived its timeout and is stopped from outside"})
-				box.Ask(followCtx, runtime.StopTimeout)
+				box.Request(followCtx, runtime.StopTimeout)
 				late.Reset(killAfter)
 			case kind == Overdue:
 				f.Log.Warn("the sandbox outlived its stop and is killed", "task", rec.TaskID)
-				box.Ask(followCtx, 0)
+				box.Request(followCtx, 0)
 				late.Reset(killAfter)
 			}
 		case <-hard:
 			kind, soft, hard = Killed, nil, nil
 			f.emit(workorder.Event{Type: workorder.EventWarning, Text: "the sandbox is killed: what was not saved yet is lost"})
-			box.Ask(followCtx, 0)
+			box.Request(followCtx, 0)
 		}
 	}
 }
@@ -155,7 +155,7 @@ func (f follower) unlessStopped(ctx context.Context, taskID string, do func(cont
 	defer wg.Wait()
 	defer cancel()
 	look := func() {
-		if _, asked := f.noted(taskID); asked {
+		if _, asked := f.stopRequest(taskID); asked {
 			cancel()
 		}
 	}

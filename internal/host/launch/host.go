@@ -45,8 +45,8 @@ func (h *Host) emit(e workorder.Event) {
 }
 
 // Find finds the container of the record's attempt. It returns nil if the record's own engine has none.
-func (h *Host) Find(ctx context.Context, rec *store.Record) (*runtime.Box, error) {
-	box, err := runtime.Find(ctx, h.ours(rec), rec.TaskID)
+func (h *Host) Find(ctx context.Context, rec *store.Record) (*runtime.Instance, error) {
+	box, err := runtime.Find(ctx, h.attemptBoxes(rec), rec.TaskID)
 	if box != nil || err != nil || rec.Box == "" || rec.EngineID == "" {
 		return box, err
 	}
@@ -57,9 +57,9 @@ func (h *Host) Find(ctx context.Context, rec *store.Record) (*runtime.Box, error
 	return nil, err
 }
 
-// ErrElsewhere is returned for a task whose box is on another engine than the launcher's:
+// ErrOtherEngine is returned for a task whose box is on another engine than the launcher's:
 // its state cannot be known here.
-var ErrElsewhere = errors.New("its sandbox is on another engine")
+var ErrOtherEngine = errors.New("its sandbox is on another engine")
 
 func elsewhere(rec *store.Record, here runtime.Info) error {
 	where, hint := rec.Engine+", and this is "+here.Host, "set DOCKER_HOST="+rec.Engine+", or take its context with `docker context use`"
@@ -67,13 +67,13 @@ func elsewhere(rec *store.Record, here runtime.Info) error {
 		where = fmt.Sprintf("%s was %s, and is %s now", here.Host, rec.EngineID, here.Identity())
 		hint = "do it where that engine is (on another machine with the same state folder?)"
 	}
-	return fault.New(workorder.ExitBox, fmt.Errorf("task %s: %w: %s", rec.TaskID, ErrElsewhere, where),
+	return fault.New(workorder.ExitBox, fmt.Errorf("task %s: %w: %s", rec.TaskID, ErrOtherEngine, where),
 		hint+"; if it is gone for good, `sandbox-agent rm --force "+rec.TaskID+"` forgets the task here, and `sandbox-agent continue "+rec.TaskID+
 			" --project P` goes on from the remote then")
 }
 
-func (h *Host) ours(rec *store.Record) runtime.Follower {
-	return runtime.OfAttempt{Follower: h.Engine, ID: rec.AttemptID}
+func (h *Host) attemptBoxes(rec *store.Record) runtime.Follower {
+	return runtime.AttemptFilter{Follower: h.Engine, ID: rec.AttemptID}
 }
 
 // ErrRunning is returned by Collect for a box that has not ended.
@@ -87,9 +87,9 @@ const (
 	latePoll = 100 * time.Millisecond
 )
 
-// late looks again for a container that the engine may still be making for a command that was killed while it asked for it:
+// findLate looks again for a container that the engine may still be making for a command that was killed while it asked for it:
 // no other process would remove it. It returns nil if none comes.
-func (h *Host) late(ctx context.Context, rec *store.Record) *runtime.Box {
+func (h *Host) findLate(ctx context.Context, rec *store.Record) *runtime.Instance {
 	began := false
 	if err := outcome.Events(rec.Dir, func(e workorder.Event) { began = began || e.Type == workorder.EventReady }); err == nil && began ||
 		h.now().Sub(rec.Begun()) > createTime {
@@ -133,12 +133,12 @@ func (h *Host) Stop(ctx context.Context, rec *store.Record, grace time.Duration)
 	if err != nil {
 		return false, err
 	}
-	live := box != nil && box.Live()
-	if !live && !h.Store.Held(rec.TaskID) {
+	live := box != nil && box.Running()
+	if !live && !h.Store.Locked(rec.TaskID) {
 		return true, nil // it ended without a request to stop
 	}
-	if h.Store.Stopped(rec.TaskID) != kind {
-		if err := h.Store.NoteStop(rec.TaskID, kind); err != nil && !live {
+	if h.Store.StopRequest(rec.TaskID) != kind {
+		if err := h.Store.RequestStop(rec.TaskID, kind); err != nil && !live {
 			return false, err
 		} else if err != nil {
 			h.Log.Warn("note that the task is stopped", "task", rec.TaskID, "error", err)
@@ -150,10 +150,10 @@ func (h *Host) Stop(ctx context.Context, rec *store.Record, grace time.Duration)
 	return true, h.Engine.Stop(ctx, box.ID, grace)
 }
 
-// noted returns the stop that another process requested, and the grace that it left. A
+// stopRequest returns the stop that another process requested, and the grace that it left. A
 // request with a shorter grace is carried out by its own process.
-func (h *Host) noted(taskID string) (grace time.Duration, asked bool) {
-	switch h.Store.Stopped(taskID) {
+func (h *Host) stopRequest(taskID string) (grace time.Duration, asked bool) {
+	switch h.Store.StopRequest(taskID) {
 	case store.StopKill:
 		return 0, true
 	case store.StopSoft:
@@ -162,12 +162,12 @@ func (h *Host) noted(taskID string) (grace time.Duration, asked bool) {
 	return 0, false
 }
 
-// askedTo is the kind of an end that this process did not watch or cause.
-func (h *Host) askedTo(taskID string, kind StopKind) StopKind {
+// stopKind is the kind of an end that this process did not watch or cause.
+func (h *Host) stopKind(taskID string, kind StopKind) StopKind {
 	if kind == StoppedSoftly || kind == Killed {
 		return kind
 	}
-	switch h.Store.Stopped(taskID) {
+	switch h.Store.StopRequest(taskID) {
 	case store.StopKill:
 		return Killed
 	case store.StopSoft:
@@ -179,26 +179,26 @@ func (h *Host) askedTo(taskID string, kind StopKind) StopKind {
 // Discard removes all boxes of a task, also those kept of former attempts. It removes live ones only with force. With
 // force it also gives up boxes on other engines that may live: left names them. The task cannot be collected any more.
 func (h *Host) Discard(ctx context.Context, rec *store.Record, force bool) (left []string, err error) {
-	boxes, err := h.Engine.Boxes(ctx, map[string]string{workorder.LabelTask: rec.TaskID})
+	boxes, err := h.Engine.Instances(ctx, map[string]string{workorder.LabelTask: rec.TaskID})
 	if err != nil {
 		return nil, err
 	}
 	if left, err = h.outOfReach(ctx, rec, boxes, force); err != nil {
 		return nil, err
 	}
-	boxes = slices.DeleteFunc(boxes, func(b runtime.Box) bool {
+	boxes = slices.DeleteFunc(boxes, func(b runtime.Instance) bool {
 		id := b.Labels[workorder.LabelAttempt]
 		return id != "" && !rec.Knows(id) // it belongs to another state folder
 	})
-	if slices.ContainsFunc(boxes, runtime.Box.Live) {
+	if slices.ContainsFunc(boxes, runtime.Instance.Running) {
 		if !force {
 			return nil, fmt.Errorf("task %s: %w", rec.TaskID, ErrRunning)
 		}
-		if err := h.Store.NoteStop(rec.TaskID, store.StopKill); err != nil {
+		if err := h.Store.RequestStop(rec.TaskID, store.StopKill); err != nil {
 			return nil, err
 		}
 	}
-	if !force && !rec.Collected && len(boxes) == 0 && h.Store.Held(rec.TaskID) {
+	if !force && !rec.Collected && len(boxes) == 0 && h.Store.Locked(rec.TaskID) {
 		return nil, fmt.Errorf("task %s is being started: %w", rec.TaskID, ErrRunning)
 	}
 	var errs []error
@@ -209,15 +209,15 @@ func (h *Host) Discard(ctx context.Context, rec *store.Record, force bool) (left
 }
 
 // outOfReach names the task's boxes on other engines. Without force, one that may live is an error.
-func (h *Host) outOfReach(ctx context.Context, rec *store.Record, here []runtime.Box, force bool) (left []string, err error) {
+func (h *Host) outOfReach(ctx context.Context, rec *store.Record, here []runtime.Instance, force bool) (left []string, err error) {
 	info, err := h.Engine.Info(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, a := range rec.Attempts() {
-		open := a.ID == rec.AttemptID && !rec.Collected || a.Unsure
+		open := a.ID == rec.AttemptID && !rec.Collected || a.MayStillRun
 		if !open && !a.Keep || !a.Elsewhere(info.Identity()) ||
-			slices.ContainsFunc(here, func(b runtime.Box) bool { return b.Labels[workorder.LabelAttempt] == a.ID }) {
+			slices.ContainsFunc(here, func(b runtime.Instance) bool { return b.Labels[workorder.LabelAttempt] == a.ID }) {
 			continue
 		}
 		if open && !force {

@@ -82,7 +82,7 @@ func (l *Launcher) carryOn(ctx context.Context, hard <-chan struct{}, job *job.J
 		l.Log.Warn("save the record of the task", "task", rec.TaskID, "error", err)
 	}
 	if job.Detach {
-		grace, asked := l.noted(rec.TaskID)
+		grace, asked := l.stopRequest(rec.TaskID)
 		if !asked {
 			return nil, nil
 		}
@@ -164,7 +164,7 @@ func (l *Launcher) note(rec *store.Record, e workorder.Event) {
 func (l *Launcher) Resume(ctx context.Context, hard <-chan struct{}, job *job.Job, last *store.Record) (*workorder.Result, error) {
 	job.Order.Ended = nil
 	for _, a := range last.Attempts() {
-		if workorder.ValidAttemptID(a.ID) && !a.Unsure {
+		if workorder.ValidAttemptID(a.ID) && !a.MayStillRun {
 			job.Order.Ended = append(job.Order.Ended, a.ID)
 		}
 	}

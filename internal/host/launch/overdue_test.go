@@ -76,8 +76,8 @@ type stubborn struct {
 	stops []time.Duration
 }
 
-func (s *stubborn) Boxes(context.Context, map[string]string) ([]runtime.Box, error) {
-	return []runtime.Box{{ID: "box", State: "running"}}, nil
+func (s *stubborn) Instances(context.Context, map[string]string) ([]runtime.Instance, error) {
+	return []runtime.Instance{{ID: "box", State: "running"}}, nil
 }
 
 func (s *stubborn) Stop(_ context.Context, _ string, grace time.Duration) error {

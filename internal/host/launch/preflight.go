@@ -36,13 +36,13 @@ func (st starter) preflight(ctx context.Context, j *job.Job) (runtime.Info, erro
 		}
 		remote <- err
 	}()
-	info, err := LookAtEngine(ctx, st.Engine, j)
+	info, err := CheckEngine(ctx, st.Engine, j)
 	// Both are awaited: no goroutine outlives the call, and the engine's error wins.
 	return info, errors.Join(err, <-remote)
 }
 
-// LookAtEngine asks the engine whether it can run the job, and changes nothing.
-func LookAtEngine(ctx context.Context, engine runtime.Runtime, j *job.Job) (runtime.Info, error) {
+// CheckEngine asks the engine whether it can run the job, and changes nothing.
+func CheckEngine(ctx context.Context, engine runtime.Runtime, j *job.Job) (runtime.Info, error) {
 	info, err := engine.Info(ctx)
 	runsIn := j.Order.OCIRuntime
 	switch {
@@ -77,9 +77,9 @@ func tooOld(api string) bool {
 	return ok && major == "1" && err == nil && n < leastAPI
 }
 
-// LookAtImage reports an image of the user's that the engine does not have: it is never built or fetched by itself. The default one, which
+// CheckImage reports an image of the user's that the engine does not have: it is never built or fetched by itself. The default one, which
 // has no name here, is built when it is missing.
-func LookAtImage(ctx context.Context, engine runtime.Runtime, name string) error {
+func CheckImage(ctx context.Context, engine runtime.Runtime, name string) error {
 	has, ok := engine.(runtime.ImageStore)
 	if name == "" || !ok {
 		return nil

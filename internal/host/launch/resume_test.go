@@ -140,7 +140,7 @@ func TestResumeBadGround(t *testing.T) {
 // halfStarted is an engine that goes away when it has started the box.
 type halfStarted struct{ *runtimetest.Fake }
 
-func (h halfStarted) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader) (string, error) {
+func (h halfStarted) Run(ctx context.Context, spec runtime.ContainerSpec, stdin io.Reader) (string, error) {
 	id, err := h.Fake.Run(ctx, spec, stdin)
 	if err == nil {
 		h.SetDown(true)

@@ -25,7 +25,7 @@ func (c collector) salvage(ctx context.Context, rec *store.Record, res *workorde
 			w.Known = append(w.Known, res.HeadSHA)
 		}
 		switch head, err := salvage.Commits(ctx, runtime.CopierOf(c.Engine), box, w, bundle); {
-		case errors.Is(err, salvage.ErrNothing) && !left:
+		case errors.Is(err, salvage.ErrNoWork) && !left:
 		case err != nil && archived(rec):
 			said = append(said, err.Error()) // its objects are damaged: the box has kept all of its files
 		case err != nil:
@@ -42,7 +42,7 @@ func (c collector) salvage(ctx context.Context, rec *store.Record, res *workorde
 	}
 	archive := filepath.Join(rec.Dir, filepath.FromSlash(workorder.ArchiveFile))
 	if res.Uncommitted && !archived(rec) {
-		if err := salvage.Files(ctx, runtime.CopierOf(c.Engine), box, archive); errors.Is(err, salvage.ErrNothing) {
+		if err := salvage.Files(ctx, runtime.CopierOf(c.Engine), box, archive); errors.Is(err, salvage.ErrNoWork) {
 			return append(said, "the sandbox has no work tree any more"), nil
 		} else if err != nil {
 			return said, err

@@ -21,10 +21,10 @@ import (
 // asking remembers what an engine is asked for.
 type asking struct {
 	*runtimetest.Fake
-	specs []runtime.BoxSpec
+	specs []runtime.ContainerSpec
 }
 
-func (a *asking) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader) (string, error) {
+func (a *asking) Run(ctx context.Context, spec runtime.ContainerSpec, stdin io.Reader) (string, error) {
 	a.specs = append(a.specs, spec)
 	return a.Fake.Run(ctx, spec, stdin)
 }

@@ -34,8 +34,8 @@ type ShellCommand struct {
 }
 
 // RunShell runs the command in the box, which may be nil, and returns its exit code.
-func RunShell(ctx context.Context, engine runtime.Runtime, task string, box *runtime.Box, c ShellCommand) (int, error) {
-	if box == nil || !box.Live() {
+func RunShell(ctx context.Context, engine runtime.Runtime, task string, box *runtime.Instance, c ShellCommand) (int, error) {
+	if box == nil || !box.Running() {
 		return 0, fault.New(workorder.ExitNotFound, fmt.Errorf("task %s has no sandbox that runs", task),
 			"`sandbox-agent checkout "+task+"` switches to its work here, `sandbox-agent continue "+task+"` starts another sandbox")
 	}
@@ -46,7 +46,7 @@ func RunShell(ctx context.Context, engine runtime.Runtime, task string, box *run
 	if err := checkShell(ctx, x, task, box.ID); err != nil {
 		return 0, err
 	}
-	cmd := runtime.Command{
+	cmd := runtime.ExecSpec{
 		Argv: append([]string{workorder.EntrypointIn, "shell", "--"}, c.Argv...), User: engineRoot,
 		Stdin: c.Stdin, Stdout: c.Stdout, Stderr: c.Stderr, Terminal: c.Terminal,
 	}
@@ -62,7 +62,7 @@ func checkShell(ctx context.Context, x runtime.Execer, task, box string) error {
 	ctx, cancel := context.WithTimeout(ctx, shellCheckTime)
 	defer cancel()
 	var said bytes.Buffer
-	code, err := x.Exec(ctx, box, runtime.Command{Argv: []string{workorder.EntrypointIn, "shell", "--check"}, User: engineRoot, Stderr: &said})
+	code, err := x.Exec(ctx, box, runtime.ExecSpec{Argv: []string{workorder.EntrypointIn, "shell", "--check"}, User: engineRoot, Stderr: &said})
 	switch {
 	case err != nil:
 		return fmt.Errorf("a shell in the sandbox of %s: %w", task, err)

@@ -34,15 +34,15 @@ func TestRunShell(t *testing.T) {
 			return 64 // the command's own
 		},
 	})
-	id, err := engine.Run(t.Context(), runtime.BoxSpec{Name: "b", Image: "box"}, strings.NewReader(""))
+	id, err := engine.Run(t.Context(), runtime.ContainerSpec{Name: "b", Image: "box"}, strings.NewReader(""))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = engine.Remove(context.WithoutCancel(t.Context()), id) }()
-	live, ended := &runtime.Box{ID: id, State: "running"}, &runtime.Box{ID: id, State: "exited"}
+	live, ended := &runtime.Instance{ID: id, State: "running"}, &runtime.Instance{ID: id, State: "exited"}
 	for _, c := range []struct {
 		name  string
-		box   *runtime.Box
+		box   *runtime.Instance
 		check int
 		code  int // the command's; -1 means there is an error
 		fault int

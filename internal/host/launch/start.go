@@ -167,26 +167,26 @@ func (st starter) start(ctx context.Context, j *job.Job, rec *store.Record, info
 	return nil
 }
 
-// ErrOther ends a start because the task has another box.
-var ErrOther = errors.New("another sandbox works on the task")
+// ErrTaskBusy ends a start because the task has another box.
+var ErrTaskBusy = errors.New("another sandbox works on the task")
 
 // conflict finds out which task owns the box with the record's name.
 func (st starter) conflict(ctx context.Context, j *job.Job, rec *store.Record, err error) error {
 	name := rec.Box
 	rec.Box = "" // another container has the name
-	boxes, lerr := st.Engine.Boxes(ctx, map[string]string{workorder.LabelTask: rec.TaskID})
+	boxes, lerr := st.Engine.Instances(ctx, map[string]string{workorder.LabelTask: rec.TaskID})
 	if lerr != nil {
 		return fault.New(workorder.ExitBox, errors.Join(err, lerr), "")
 	}
-	i := slices.IndexFunc(boxes, func(b runtime.Box) bool { return b.Name == name })
+	i := slices.IndexFunc(boxes, func(b runtime.Instance) bool { return b.Name == name })
 	switch {
 	case i < 0:
 		return fault.New(workorder.ExitBox, err, "if it is none of this program's, choose another --task-id; else it is gone by now: try again")
-	case boxes[i].Labels[workorder.LabelOwner] == j.Owner && !boxes[i].Live():
+	case boxes[i].Labels[workorder.LabelOwner] == j.Owner && !boxes[i].Running():
 		return fault.New(workorder.ExitBox, fmt.Errorf("%w: %s is left of a run that this state folder does not know any more", err, name),
 			"`sandbox-agent gc` removes it")
 	}
-	return fault.New(workorder.ExitGit, fmt.Errorf("%w: %s runs on this engine, started from another state folder (%s)", ErrOther, name,
+	return fault.New(workorder.ExitGit, fmt.Errorf("%w: %s runs on this engine, started from another state folder (%s)", ErrTaskBusy, name,
 		boxes[i].Labels[workorder.LabelOwner]),
 		"wait for its end, or follow it there: `sandbox-agent logs -f "+rec.TaskID+"` with that state folder")
 }
@@ -201,7 +201,7 @@ func isolationHint(j *job.Job) string {
 	return "`sandbox-agent doctor` tells which --isolation this engine can give (confined, privileged)"
 }
 
-func boxSpec(j *job.Job, rec *store.Record, info runtime.Info) runtime.BoxSpec {
+func boxSpec(j *job.Job, rec *store.Record, info runtime.Info) runtime.ContainerSpec {
 	files := map[string]string{}
 	if j.Bundle != "" {
 		files[workorder.BundleIn] = j.Bundle
@@ -213,7 +213,7 @@ func boxSpec(j *job.Job, rec *store.Record, info runtime.Info) runtime.BoxSpec {
 	if limits.MemoryBytes == 0 {
 		limits.MemoryBytes = info.MemoryBytes / 10 * job.MemoryTenths
 	}
-	return runtime.BoxSpec{
+	return runtime.ContainerSpec{
 		Files: files,
 		Name:  rec.Box,
 		Image: cmp.Or(rec.Image.Name, j.Order.Image),

@@ -81,7 +81,7 @@ type stoppedMeanwhile struct {
 	note func()
 }
 
-func (s stoppedMeanwhile) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader) (string, error) {
+func (s stoppedMeanwhile) Run(ctx context.Context, spec runtime.ContainerSpec, stdin io.Reader) (string, error) {
 	s.note()
 	return s.Fake.Run(context.WithoutCancel(ctx), spec, stdin)
 }
@@ -99,7 +99,7 @@ func TestStopWhileStarting(t *testing.T) {
 			j := newJob()
 			j.Detach = detach
 			f.Engine = stoppedMeanwhile{f.fake, func() {
-				if err := f.Store.NoteStop(j.Order.TaskID, store.StopSoft); err != nil {
+				if err := f.Store.RequestStop(j.Order.TaskID, store.StopSoft); err != nil {
 					t.Error(err)
 				}
 			}}

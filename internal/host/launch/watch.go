@@ -20,7 +20,7 @@ func (l *Launcher) Replay(ctx context.Context, rec *store.Record) error {
 	if err != nil {
 		return err
 	}
-	show, rest := outcome.Among(host, outcome.Judged(rec, l.emit))
+	show, rest := outcome.Interleave(host, outcome.SanitizeEvents(rec, l.emit))
 	defer rest()
 	box, err := l.Find(ctx, rec)
 	if err != nil {
@@ -29,7 +29,7 @@ func (l *Launcher) Replay(ctx context.Context, rec *store.Record) error {
 	if box == nil {
 		return outcome.Events(rec.Dir, show)
 	}
-	return l.Engine.Logs(ctx, box.ID, runtime.LogOptions{Stdout: outcome.OnlyShown(show)})
+	return l.Engine.Logs(ctx, box.ID, runtime.LogOptions{Stdout: outcome.NewDisplayRecorder(show)})
 }
 
 // Watch follows a run to its end from any process. The process that holds the task's lock
@@ -85,13 +85,13 @@ const holderLimit = 40 * time.Minute
 func (l *Launcher) take(ctx context.Context, was *store.Record, seen *watcher) (*workorder.Result, error) {
 	rec, err := l.Store.Load(was.TaskID)
 	if err == nil {
-		err = l.Store.Mend(rec)
+		err = l.Store.FinishMove(rec)
 	}
 	if err != nil || rec.Collected || rec.AttemptID != was.AttemptID {
 		return l.past(was, rec, seen, err)
 	}
 	// This watcher has not seen the events that a former holder recorded.
-	if err := errors.Join(outcome.Events(rec.Dir, (&outcome.Held{Show: outcome.Judged(rec, l.emit)}).Event), seen.own(rec.Dir)); err != nil {
+	if err := errors.Join(outcome.Events(rec.Dir, (&outcome.ResultBuffer{Show: outcome.SanitizeEvents(rec, l.emit)}).Event), seen.own(rec.Dir)); err != nil {
 		return nil, err
 	}
 	box, err := l.Find(ctx, rec)
@@ -113,7 +113,7 @@ func (l *Launcher) past(was, now *store.Record, seen *watcher, err error) (*work
 	if err != nil {
 		return nil, err
 	}
-	end := &outcome.Held{Show: outcome.Judged(now, l.emit)}
+	end := &outcome.ResultBuffer{Show: outcome.SanitizeEvents(now, l.emit)}
 	if err := errors.Join(outcome.Events(now.Dir, end.Event), seen.own(now.Dir)); err != nil {
 		return nil, err
 	}
@@ -128,12 +128,12 @@ func (l *Launcher) peek(ctx context.Context, rec *store.Record) (live bool, err 
 	if err != nil || box == nil {
 		return false, err
 	}
-	err = runtime.Follow(ctx, l.ours(rec), rec.TaskID,
-		runtime.LogOptions{Stdout: outcome.OnlyShown((&outcome.Held{Show: outcome.Judged(rec, l.emit)}).Event)})
-	if errors.Is(err, runtime.ErrNotFound) || errors.Is(err, runtime.ErrStuck) {
+	err = runtime.Follow(ctx, l.attemptBoxes(rec), rec.TaskID,
+		runtime.LogOptions{Stdout: outcome.NewDisplayRecorder((&outcome.ResultBuffer{Show: outcome.SanitizeEvents(rec, l.emit)}).Event)})
+	if errors.Is(err, runtime.ErrNotFound) || errors.Is(err, runtime.ErrLogStreamOpen) {
 		err = nil // it was collected and removed meanwhile, or is about to be
 	}
-	return box.Live(), err
+	return box.Running(), err
 }
 
 // watcher shows every event once, however often the record is read.

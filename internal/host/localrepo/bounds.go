@@ -128,9 +128,9 @@ func leadsOut(dir string, folders ...string) (to string, err error) {
 	return "", nil
 }
 
-// Borrowed are the folders outside of the repository whose objects it uses without a copy (git clone --shared or
+// AlternateDirs returns the directories outside of the repository whose objects it uses without a copy (git clone --shared or
 // --reference). The user may have wanted that, or they may be his other repositories: only he can tell.
-func Borrowed(ctx context.Context, path string) (folders []string) {
+func AlternateDirs(ctx context.Context, path string) (folders []string) {
 	folders, _ = borrowed(ctx, path) // a repository that git does not read is not opened
 	return folders
 }

@@ -147,7 +147,7 @@ func TestBorrowed(t *testing.T) {
 	must(t, dir, "clone", "-q", "--shared", shared, again)
 	objects := func(repo string) string { return filepath.Join(repo, ".git", "objects") }
 	for repo, want := range map[string][]string{private: nil, shared: {objects(private)}, again: {objects(private), objects(shared)}} {
-		got := localrepo.Borrowed(t.Context(), repo)
+		got := localrepo.AlternateDirs(t.Context(), repo)
 		slices.Sort(got)
 		slices.Sort(want)
 		if !slices.Equal(got, want) {

@@ -64,7 +64,7 @@ func TestHolds(t *testing.T) {
 		{"fetched when it is asked for", lazy, []string{tip}, false},
 		{"no repository", dir, []string{tip}, false},
 	} {
-		if got := localrepo.Holds(t.Context(), c.repo, c.ids); got != c.want {
+		if got := localrepo.HasAnyObject(t.Context(), c.repo, c.ids); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}

@@ -276,10 +276,10 @@ const (
 	maxTried, maxTip = 8, 1 << 20
 )
 
-// Holds reports whether the repository has one of the commits, or tags, as an object of its own. An object cannot be made from its
+// HasAnyObject reports whether the repository has one of the commits, or tags, as an object of its own. An object cannot be made from its
 // id, so the repository's maker had access to a repository with it. Objects borrowed from another repository of this machine prove
 // nothing.
-func Holds(ctx context.Context, dir string, ids []string) bool {
+func HasAnyObject(ctx context.Context, dir string, ids []string) bool {
 	ctx, cancel := context.WithTimeout(ctx, holdsTimeout)
 	defer cancel()
 	if others, err := borrowed(ctx, dir); err != nil || len(others) > 0 {

@@ -29,8 +29,8 @@ type Login struct {
 // Ref is how a project file names the login.
 func (l *Login) Ref() string { return projects.SecretLogin + "://" + l.Harness }
 
-// ErrNone says that there is no login of the harness here.
-var ErrNone = errors.New("there is no login")
+// ErrNoLogin means that the host has no login of the harness.
+var ErrNoLogin = errors.New("there is no login")
 
 // ExpiredError refuses a login whose time is over.
 type ExpiredError struct{ Login *Login }
@@ -44,7 +44,7 @@ func (e *ExpiredError) Error() string {
 // maxFile bounds what is read, in bytes: such a file has a few tokens of some kB each.
 const maxFile = 1 << 20
 
-// Read returns the login of a harness as the value of a variable. A missing login is ErrNone. An expired one is returned with an
+// Read returns the login of a harness as the value of a variable. A missing login is ErrNoLogin. An expired one is returned with an
 // *ExpiredError.
 func Read(getenv func(string) string, harness, name string, now time.Time) (*Login, error) {
 	file, err := File(getenv, harness)
@@ -54,7 +54,7 @@ func Read(getenv func(string) string, harness, name string, now time.Time) (*Log
 	l := &Login{Harness: harness, Name: name, File: file}
 	b, err := readFile(l.File)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w of %s in %s", ErrNone, harness, l.File)
+		return nil, fmt.Errorf("%w of %s in %s", ErrNoLogin, harness, l.File)
 	}
 	if err == nil {
 		err = readers[harness](l, b)
@@ -71,19 +71,19 @@ func Read(getenv func(string) string, harness, name string, now time.Time) (*Log
 // File returns the path of the login of a harness, which may be missing.
 func File(getenv func(string) string, harness string) (string, error) {
 	if readers[harness] == nil {
-		return "", fmt.Errorf("%w of %q", ErrNone, harness)
+		return "", fmt.Errorf("%w of %q", ErrNoLogin, harness)
 	}
 	agent := agentkind.Of(harness)
 	file := filepath.Join(agent.DirIn(getenv), agent.LoginFile)
 	if !filepath.IsAbs(file) {
-		return "", fmt.Errorf("%w of %s: HOME is not set", ErrNone, harness)
+		return "", fmt.Errorf("%w of %s: HOME is not set", ErrNoLogin, harness)
 	}
 	return file, nil
 }
 
 // Any is the login of a harness under the first name that it has a token for.
 func Any(getenv func(string) string, harness string, now time.Time) (l *Login, err error) {
-	err = fmt.Errorf("%w of %q", ErrNone, harness)
+	err = fmt.Errorf("%w of %q", ErrNoLogin, harness)
 	for _, name := range agentkind.Of(harness).LoginKeys {
 		if l, err = Read(getenv, harness, name, now); err == nil {
 			break
@@ -125,7 +125,7 @@ func readClaude(l *Login, content []byte) error {
 	o := f.OAuth
 	switch {
 	case o.AccessToken == "":
-		return fmt.Errorf("%w of an account in it", ErrNone)
+		return fmt.Errorf("%w of an account in it", ErrNoLogin)
 	case len(o.Scopes) > 0 && !slices.Contains(o.Scopes, "user:inference"):
 		return errors.New("the login does not include models: log in again with `claude`")
 	}
@@ -152,7 +152,7 @@ func readCodex(l *Login, content []byte) error {
 		return errors.New("a login with ChatGPT does not work with the API: log in with a key (`codex login --with-api-key`), " +
 			"or export OPENAI_API_KEY")
 	}
-	return fmt.Errorf("%w of an account in it", ErrNone)
+	return fmt.Errorf("%w of an account in it", ErrNoLogin)
 }
 
 func readOpencode(l *Login, content []byte) error {
@@ -167,7 +167,7 @@ func readOpencode(l *Login, content []byte) error {
 	p, ok := f[provider]
 	switch {
 	case !ok:
-		return fmt.Errorf("%w at %s in it", ErrNone, provider)
+		return fmt.Errorf("%w at %s in it", ErrNoLogin, provider)
 	case p.Type != "api" || p.Key == "":
 		return fmt.Errorf("it has no key of %s, but a login of a subscription, which only opencode itself can use", provider)
 	}

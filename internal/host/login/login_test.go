@@ -58,7 +58,7 @@ func TestRead(t *testing.T) {
 			continue
 		}
 		_, expired := errors.AsType[*login.ExpiredError](err)
-		if err == nil || expired != c.expired || errors.Is(err, login.ErrNone) != c.none || !strings.Contains(err.Error(), c.fails) || strings.Contains(err.Error(), "cnry") {
+		if err == nil || expired != c.expired || errors.Is(err, login.ErrNoLogin) != c.none || !strings.Contains(err.Error(), c.fails) || strings.Contains(err.Error(), "cnry") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -82,7 +82,7 @@ func TestPlaces(t *testing.T) {
 	at("/a/.credentials.json", "/b/auth.json", "/c/opencode/auth.json")
 	delete(vars, "HOME")
 	delete(vars, "CODEX_HOME")
-	if _, err := login.File(getenv, workorder.HarnessCodex); !errors.Is(err, login.ErrNone) {
+	if _, err := login.File(getenv, workorder.HarnessCodex); !errors.Is(err, login.ErrNoLogin) {
 		t.Error(err)
 	}
 	for _, harness := range projects.Logins() {

@@ -216,8 +216,8 @@ func Risk(host string) string {
 	return ""
 }
 
-// Network has the settings that decide whether a box reaches a place.
-type Network struct {
+// Policy has the settings that decide whether a box reaches a host.
+type Policy struct {
 	Mode     workorder.NetworkMode
 	Rules    []workorder.AllowRule
 	Services []workorder.Service
@@ -227,7 +227,7 @@ type Network struct {
 const https = 443
 
 // Allows reports whether a box of that network reaches a place; says names the rule or the reason.
-func (n Network) Allows(place workorder.AllowRule) (says string, ok bool) {
+func (n Policy) Allows(place workorder.AllowRule) (says string, ok bool) {
 	port := cmp.Or(place.Port, https)
 	addr, _ := netip.ParseAddr(place.Host)
 	switch {

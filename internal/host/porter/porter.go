@@ -43,8 +43,8 @@ const (
 	maxSaid = 500
 )
 
-// ErrPort means that a port of this machine is unavailable.
-var ErrPort = errors.New("port unavailable")
+// ErrPortUnavailable means that a port of this machine is unavailable.
+var ErrPortUnavailable = errors.New("port unavailable")
 
 // Port is a port of the sandbox, and one of this machine's loopback for it.
 type Port struct {
@@ -52,35 +52,35 @@ type Port struct {
 	Local int `json:"local"` // 0 is any, until it is held
 }
 
-type wanted struct {
-	Turn  int64  `json:"turn"` // grows with each change
-	Ports []Port `json:"ports"`
+type desired struct {
+	Generation int64  `json:"turn"` // increases with each change
+	Ports      []Port `json:"ports"`
 }
 
-type held struct {
-	Process *statedir.Process `json:"process"`
-	Turn    int64             `json:"turn"` // of wanted, that it has seen
-	Ports   []Port            `json:"ports"`
-	Errors  map[int]string    `json:"errors,omitempty"` // by port of the sandbox
+type observed struct {
+	Process    *statedir.Process `json:"process"`
+	Generation int64             `json:"turn"` // of wanted, that it has seen
+	Ports      []Port            `json:"ports"`
+	Errors     map[int]string    `json:"errors,omitempty"` // by port of the sandbox
 }
 
-// Porter is that of one sandbox, as commands see it.
-type Porter struct {
+// Forwarder manages the port forwarder of one sandbox.
+type Forwarder struct {
 	// Dir is the sandbox's folder.
 	Dir string
 	// Argv is the command that runs Serve, and Env its environment.
 	Argv, Env []string
 }
 
-// Ports are those that are wanted, by port of the sandbox.
-func (k *Porter) Ports() ([]Port, error) {
+// Ports returns the desired endpoints, by port of the sandbox.
+func (k *Forwarder) Ports() ([]Port, error) {
 	w, err := readWanted(k.Dir)
 	return w.Ports, err
 }
 
 // Add creates endpoints for ports, while the sandbox exists, and returns them with their ports of this machine.
 // An existing endpoint keeps its port. After an error only the previous endpoints exist.
-func (k *Porter) Add(ctx context.Context, ports []Port) ([]Port, error) {
+func (k *Forwarder) Add(ctx context.Context, ports []Port) ([]Port, error) {
 	if err := os.MkdirAll(k.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("keep endpoints: %w", err)
 	}
@@ -93,13 +93,13 @@ func (k *Porter) Add(ctx context.Context, ports []Port) ([]Port, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := wanted{before.Turn + 1, slices.Clone(before.Ports)}
+	now := desired{before.Generation + 1, slices.Clone(before.Ports)}
 	for _, p := range ports {
 		switch i := slices.IndexFunc(now.Ports, func(q Port) bool { return q.Port == p.Port }); {
 		case i < 0:
 			now.Ports = append(now.Ports, p)
 		case p.Local != 0 && p.Local != now.Ports[i].Local:
-			return nil, fmt.Errorf("port %d at %d: %w: it is at 127.0.0.1:%d already", p.Port, p.Local, ErrPort, now.Ports[i].Local)
+			return nil, fmt.Errorf("port %d at %d: %w: it is at 127.0.0.1:%d already", p.Port, p.Local, ErrPortUnavailable, now.Ports[i].Local)
 		}
 	}
 	slices.SortFunc(now.Ports, func(a, b Port) int { return a.Port - b.Port })
@@ -110,7 +110,7 @@ func (k *Porter) Add(ctx context.Context, ports []Port) ([]Port, error) {
 	if err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 		defer cancel()
-		_, cerr := k.apply(clean, wanted{now.Turn + 1, before.Ports})
+		_, cerr := k.apply(clean, desired{now.Generation + 1, before.Ports})
 		return nil, errors.Join(err, cerr)
 	}
 	for i, p := range now.Ports {
@@ -130,7 +130,7 @@ func (k *Porter) Add(ctx context.Context, ports []Port) ([]Port, error) {
 }
 
 // Remove ends endpoints; one that is not there is an error, and then none is ended.
-func (k *Porter) Remove(ctx context.Context, ports []int) error {
+func (k *Forwarder) Remove(ctx context.Context, ports []int) error {
 	l, err := lockfile.Take(ctx, filepath.Join(k.Dir, lockFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("port %d has no endpoint: %w", ports[0], fs.ErrNotExist)
@@ -150,14 +150,14 @@ func (k *Porter) Remove(ctx context.Context, ports []int) error {
 		}
 		w.Ports = slices.Delete(w.Ports, i, i+1)
 	}
-	w.Turn++
+	w.Generation++
 	_, err = k.apply(ctx, w)
 	return err
 }
 
-// Ensure starts the porter where endpoints are wanted and none lives. The error holds ErrPort where another program has
+// Ensure starts the porter where endpoints are wanted and none lives. The error holds ErrPortUnavailable where another program has
 // taken one of its ports meanwhile; the others are held.
-func (k *Porter) Ensure(ctx context.Context) error {
+func (k *Forwarder) Ensure(ctx context.Context) error {
 	w, err := readWanted(k.Dir)
 	if err != nil || len(w.Ports) == 0 {
 		return err
@@ -173,7 +173,7 @@ func (k *Porter) Ensure(ctx context.Context) error {
 	if w, err = readWanted(k.Dir); err != nil || len(w.Ports) == 0 {
 		return err
 	}
-	w.Turn++ // a porter tries again what it could not have
+	w.Generation++ // a porter tries again what it could not have
 	h, err := k.apply(ctx, w)
 	if err == nil {
 		err = h.failed(w.Ports)
@@ -219,49 +219,49 @@ func End(ctx context.Context, dir string) error {
 }
 
 // apply writes what is wanted and returns what the porter says of it. The lock is held.
-func (k *Porter) apply(ctx context.Context, w wanted) (held, error) {
+func (k *Forwarder) apply(ctx context.Context, w desired) (observed, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	if err := write(k.Dir, wantedFile, w); err != nil {
-		return held{}, err
+		return observed{}, err
 	}
 	var started *proc.Process
 	for {
 		h, err := readHeld(k.Dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return held{}, err
+			return observed{}, err
 		}
 		lives := err == nil && h.Process.Alive()
 		switch {
-		case lives && h.Turn == w.Turn:
+		case lives && h.Generation == w.Generation:
 			return h, nil
 		case lives:
 			if err := h.Process.Signal(reload); err != nil && !errors.Is(err, os.ErrProcessDone) {
-				return held{}, fmt.Errorf("tell the porter of endpoints: %w", err)
+				return observed{}, fmt.Errorf("tell the porter of endpoints: %w", err)
 			}
 		case len(w.Ports) == 0:
-			return held{}, nil // it has ended, as it should
+			return observed{}, nil // it has ended, as it should
 		case started == nil:
 			if started, err = k.start(ctx); err != nil {
-				return held{}, err
+				return observed{}, err
 			}
 		default:
 			select {
 			case <-started.Done():
-				return held{}, fmt.Errorf("the porter of endpoints ended: %s", said(k.Dir))
+				return observed{}, fmt.Errorf("the porter of endpoints ended: %s", said(k.Dir))
 			default:
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return held{}, fmt.Errorf("wait for the porter of endpoints: %w", context.Cause(ctx))
+			return observed{}, fmt.Errorf("wait for the porter of endpoints: %w", context.Cause(ctx))
 		case <-time.After(answerPoll):
 		}
 	}
 }
 
 // start starts a porter, which outlives this program.
-func (k *Porter) start(ctx context.Context) (*proc.Process, error) {
+func (k *Forwarder) start(ctx context.Context) (*proc.Process, error) {
 	log, err := os.OpenFile(filepath.Join(k.Dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start the porter of endpoints: %w", err)
@@ -275,10 +275,10 @@ func (k *Porter) start(ctx context.Context) (*proc.Process, error) {
 }
 
 // failed is the error of the first of the ports that is not held.
-func (h held) failed(ports []Port) error {
+func (h observed) failed(ports []Port) error {
 	for _, p := range ports {
 		if why := h.Errors[p.Port]; why != "" {
-			return fmt.Errorf("serve port %d on this machine: %w: %s", p.Port, ErrPort, why)
+			return fmt.Errorf("serve port %d on this machine: %w: %s", p.Port, ErrPortUnavailable, why)
 		}
 	}
 	return nil
@@ -293,7 +293,7 @@ func said(dir string) string {
 	return "it said nothing"
 }
 
-func readWanted(dir string) (w wanted, err error) {
+func readWanted(dir string) (w desired, err error) {
 	err = read(dir, wantedFile, &w)
 	if errors.Is(err, fs.ErrNotExist) {
 		return w, nil
@@ -301,7 +301,7 @@ func readWanted(dir string) (w wanted, err error) {
 	return w, err
 }
 
-func readHeld(dir string) (h held, err error) { return h, read(dir, heldFile, &h) }
+func readHeld(dir string) (h observed, err error) { return h, read(dir, heldFile, &h) }
 
 func read(dir, file string, document any) error {
 	path := filepath.Join(dir, file)

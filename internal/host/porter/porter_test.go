@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 type echo string
 
-func (echo) Reach(_ context.Context, port int) (net.Conn, error) {
+func (echo) DialPort(_ context.Context, port int) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	go func() {
 		_, _ = io.WriteString(ours, strconv.Itoa(port))
@@ -44,14 +44,14 @@ func (echo) Reach(_ context.Context, port int) (net.Conn, error) {
 	return theirs, nil
 }
 
-func (e echo) Look(context.Context) error {
+func (e echo) CheckExists(context.Context) error {
 	if _, err := os.Stat(filepath.Join(string(e), "gone")); err == nil {
 		return porter.ErrGone
 	}
 	return nil
 }
 
-func newPorter(t *testing.T) *porter.Porter {
+func newPorter(t *testing.T) *porter.Forwarder {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -63,7 +63,7 @@ func newPorter(t *testing.T) *porter.Porter {
 			t.Error(err)
 		}
 	})
-	return &porter.Porter{Dir: dir, Argv: []string{self, "porter", dir}}
+	return &porter.Forwarder{Dir: dir, Argv: []string{self, "porter", dir}}
 }
 
 // served is what an endpoint answers; "" if nothing serves it.
@@ -130,10 +130,10 @@ func TestEndpoints(t *testing.T) {
 	}
 	// An error changes nothing.
 	taken := porter.Port{Port: 83, Local: added[1].Local}
-	if _, err := k.Add(t.Context(), []porter.Port{{Port: 84}, taken}); !errors.Is(err, porter.ErrPort) {
+	if _, err := k.Add(t.Context(), []porter.Port{{Port: 84}, taken}); !errors.Is(err, porter.ErrPortUnavailable) {
 		t.Errorf("a port that is taken: %v", err)
 	}
-	if _, err := k.Add(t.Context(), []porter.Port{{Port: 80, Local: 1}}); !errors.Is(err, porter.ErrPort) {
+	if _, err := k.Add(t.Context(), []porter.Port{{Port: 80, Local: 1}}); !errors.Is(err, porter.ErrPortUnavailable) {
 		t.Errorf("another place for an endpoint: %v", err)
 	}
 	if err := k.Remove(t.Context(), []int{80, 99}); !errors.Is(err, fs.ErrNotExist) {
@@ -174,7 +174,7 @@ func TestTakenMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := k.Ensure(t.Context()); !errors.Is(err, porter.ErrPort) || served(t, added[1]) != "81" {
+	if err := k.Ensure(t.Context()); !errors.Is(err, porter.ErrPortUnavailable) || served(t, added[1]) != "81" {
 		t.Errorf("%v", err)
 	}
 	_ = l.Close()

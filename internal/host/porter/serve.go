@@ -27,10 +27,10 @@ var ErrGone = errors.New("the sandbox is gone")
 
 // Sandbox is what a porter holds endpoints of.
 type Sandbox interface {
-	// Reach connects to a port of the sandbox.
-	Reach(ctx context.Context, port int) (net.Conn, error)
-	// Look returns ErrGone where the sandbox is gone for good.
-	Look(ctx context.Context) error
+	// DialPort connects to a port of the sandbox.
+	DialPort(ctx context.Context, port int) (net.Conn, error)
+	// CheckExists returns ErrGone where the sandbox is gone for good.
+	CheckExists(ctx context.Context) error
 }
 
 // Serve is the porter: it returns when no endpoint is wanted any more, when the sandbox is gone, or when ctx ends.
@@ -38,13 +38,13 @@ func Serve(ctx context.Context, dir string, sb Sandbox) error {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, reload)
 	defer signal.Stop(told)
-	k := &holder{dir: dir, sb: sb, on: map[Port]*Endpoint{}}
-	defer k.close()
+	s := &server{dir: dir, sb: sb, on: map[Port]*Endpoint{}}
+	defer s.close()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	seen := time.Now()
 	for {
-		if more, err := k.follow(ctx); err != nil || !more {
+		if more, err := s.follow(ctx); err != nil || !more {
 			return err
 		}
 		select {
@@ -53,7 +53,7 @@ func Serve(ctx context.Context, dir string, sb Sandbox) error {
 		case <-told:
 		case <-tick.C:
 			one, cancel := context.WithTimeout(ctx, lookTime)
-			err := sb.Look(one)
+			err := sb.CheckExists(one)
 			cancel()
 			switch {
 			case errors.Is(err, ErrGone):
@@ -67,29 +67,29 @@ func Serve(ctx context.Context, dir string, sb Sandbox) error {
 	}
 }
 
-// holder has the endpoints.
-type holder struct {
-	dir  string
-	sb   Sandbox
-	turn int64
-	on   map[Port]*Endpoint // by what was wanted
+// server serves the endpoints.
+type server struct {
+	dir        string
+	sb         Sandbox
+	generation int64
+	on         map[Port]*Endpoint // by what was wanted
 }
 
-// follow makes what is held what is wanted, and says so. There is no more to do when nothing is wanted.
-func (k *holder) follow(ctx context.Context) (more bool, err error) {
-	w, err := readWanted(k.dir)
+// follow opens and closes endpoints until they are the desired ones, and records them. more is false if none is desired.
+func (s *server) follow(ctx context.Context) (more bool, err error) {
+	w, err := readWanted(s.dir)
 	if err != nil {
 		return false, err
 	}
-	if w.Turn == k.turn && len(w.Ports) > 0 {
+	if w.Generation == s.generation && len(w.Ports) > 0 {
 		return true, nil
 	}
-	h := held{Process: statedir.ProcessOf(os.Getpid()), Turn: w.Turn, Ports: []Port{}, Errors: map[int]string{}}
+	h := observed{Process: statedir.ProcessOf(os.Getpid()), Generation: w.Generation, Ports: []Port{}, Errors: map[int]string{}}
 	now := map[Port]*Endpoint{}
 	for _, p := range w.Ports {
-		e := k.held(p)
+		e := s.held(p)
 		if e == nil {
-			if e, err = Listen(ctx, p.Local, func(ctx context.Context) (net.Conn, error) { return k.sb.Reach(ctx, p.Port) }); err != nil {
+			if e, err = Listen(ctx, p.Local, func(ctx context.Context) (net.Conn, error) { return s.sb.DialPort(ctx, p.Port) }); err != nil {
 				h.Errors[p.Port] = err.Error()
 				continue
 			}
@@ -98,21 +98,21 @@ func (k *holder) follow(ctx context.Context) (more bool, err error) {
 		now[at] = e
 		h.Ports = append(h.Ports, at)
 	}
-	for at, e := range k.on {
+	for at, e := range s.on {
 		if now[at] != e {
 			_ = e.Close() // it is not wanted any more
 		}
 	}
-	k.on, k.turn = now, w.Turn
+	s.on, s.generation = now, w.Generation
 	if len(w.Ports) == 0 {
 		return false, nil
 	}
-	return true, write(k.dir, heldFile, h)
+	return true, write(s.dir, heldFile, h)
 }
 
 // held is the endpoint that is what is wanted, if there is one.
-func (k *holder) held(p Port) *Endpoint {
-	for at, e := range k.on {
+func (s *server) held(p Port) *Endpoint {
+	for at, e := range s.on {
 		if at.Port == p.Port && (p.Local == 0 || at.Local == p.Local) {
 			return e
 		}
@@ -121,11 +121,11 @@ func (k *holder) held(p Port) *Endpoint {
 }
 
 // close ends all endpoints, and takes back what was said of them.
-func (k *holder) close() {
-	for _, e := range k.on {
+func (s *server) close() {
+	for _, e := range s.on {
 		_ = e.Close() // no one could act on the error
 	}
-	if h, err := readHeld(k.dir); err == nil && h.Process != nil && h.Process.PID == os.Getpid() {
-		_ = os.Remove(filepath.Join(k.dir, heldFile)) // one that stays is of a process that does not live
+	if h, err := readHeld(s.dir); err == nil && h.Process != nil && h.Process.PID == os.Getpid() {
+		_ = os.Remove(filepath.Join(s.dir, heldFile)) // one that stays is of a process that does not live
 	}
 }

@@ -57,17 +57,17 @@ const (
 	maxDetail  = 1000
 )
 
-// Note adds an event to the log, and truncates a log that is too long first.
-func (r *Registry) Note(e Event) error {
+// AppendEvent adds an event to the log, and truncates a log that is too long first.
+func (s *Store) AppendEvent(e Event) error {
 	e.Program, e.Detail = e.Program[:min(len(e.Program), maxProgram)], e.Detail[:min(len(e.Detail), maxDetail)]
 	b, err := json.Marshal(e)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(r.dir, 0o700); err != nil {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return fmt.Errorf("note what was done to sandbox %s: %w", e.Sandbox, err)
 	}
-	path := filepath.Join(r.dir, auditFile)
+	path := filepath.Join(s.dir, auditFile)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("note what was done to sandbox %s: %w", e.Sandbox, err)
@@ -100,16 +100,16 @@ func rotate(f *os.File, path string) error {
 }
 
 // History is what was done to a sandbox, oldest first: also to one that is gone.
-func (r *Registry) History(name string) ([]Event, error) {
-	all, err := r.HistoryOfAll()
+func (s *Store) History(name string) ([]Event, error) {
+	all, err := s.HistoryOfAll()
 	return slices.DeleteFunc(all, func(e Event) bool { return e.Sandbox != name }), err
 }
 
 // HistoryOfAll is what was done to all sandboxes, oldest first. Lines that are no events are left out.
-func (r *Registry) HistoryOfAll() ([]Event, error) {
+func (s *Store) HistoryOfAll() ([]Event, error) {
 	all := []Event{}
 	for _, file := range []string{auditFile + ".1", auditFile} {
-		f, err := os.Open(filepath.Join(r.dir, file))
+		f, err := os.Open(filepath.Join(s.dir, file))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -26,11 +26,11 @@ const (
 	lockFile     = "lock"
 )
 
-// Registry is the part of a state folder that is about sandboxes.
-type Registry struct{ dir string }
+// Store has the records and the audit log of standalone sandboxes, in a state directory.
+type Store struct{ dir string }
 
 // New returns that of a state folder. It makes nothing.
-func New(stateDir string) *Registry { return &Registry{filepath.Join(stateDir, Folder)} }
+func New(stateDir string) *Store { return &Store{filepath.Join(stateDir, Folder)} }
 
 // Record is what is kept of a sandbox.
 type Record struct {
@@ -44,18 +44,18 @@ type Record struct {
 }
 
 // Dir is the folder of a sandbox, whether it is there or not.
-func (r *Registry) Dir(name string) string { return filepath.Join(r.dir, name) }
+func (s *Store) Dir(name string) string { return filepath.Join(s.dir, name) }
 
-// Keep writes a sandbox's record.
-func (r *Registry) Keep(name string, rec Record) error {
+// Save writes a sandbox's record.
+func (s *Store) Save(name string, rec Record) error {
 	b, err := json.Marshal(rec)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(r.Dir(name), 0o700); err != nil {
+	if err := os.MkdirAll(s.Dir(name), 0o700); err != nil {
 		return fmt.Errorf("keep what sandbox %s was made of: %w", name, err)
 	}
-	path := filepath.Join(r.Dir(name), recordFile)
+	path := filepath.Join(s.Dir(name), recordFile)
 	if st, err := os.Lstat(path); err == nil && st.IsDir() { // a damaged one
 		if err := os.RemoveAll(path); err != nil {
 			return fmt.Errorf("keep what sandbox %s was made of: %w", name, err)
@@ -65,8 +65,8 @@ func (r *Registry) Keep(name string, rec Record) error {
 }
 
 // Load reads a sandbox's record; the error is fs.ErrNotExist where there is none.
-func (r *Registry) Load(name string) (rec Record, err error) {
-	path := filepath.Join(r.Dir(name), recordFile)
+func (s *Store) Load(name string) (rec Record, err error) {
+	path := filepath.Join(s.Dir(name), recordFile)
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return rec, err
@@ -93,20 +93,20 @@ type Creation struct {
 }
 
 // Begin writes that a sandbox is being made, in place of an earlier Creation.
-func (r *Registry) Begin(name string, c Creation) error {
+func (s *Store) Begin(name string, c Creation) error {
 	b, err := json.Marshal(c)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(r.Dir(name), 0o700); err != nil {
+	if err := os.MkdirAll(s.Dir(name), 0o700); err != nil {
 		return fmt.Errorf("begin sandbox %s: %w", name, err)
 	}
-	return statedir.WriteFile(filepath.Join(r.Dir(name), creationFile), append(b, '\n'), 0o600)
+	return statedir.WriteFile(filepath.Join(s.Dir(name), creationFile), append(b, '\n'), 0o600)
 }
 
 // Begun returns what Begin wrote, and whether there is anything; a damaged file is an empty Creation.
-func (r *Registry) Begun(name string) (c Creation, begun bool) {
-	b, err := os.ReadFile(filepath.Join(r.Dir(name), creationFile))
+func (s *Store) Begun(name string) (c Creation, begun bool) {
+	b, err := os.ReadFile(filepath.Join(s.Dir(name), creationFile))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return c, false
 	}
@@ -117,10 +117,10 @@ func (r *Registry) Begun(name string) (c Creation, begun bool) {
 }
 
 // Complete removes what Begin wrote, durably: after a crash of the machine, a sandbox with work in it must not be recreated.
-func (r *Registry) Complete(name string) error {
-	err := os.RemoveAll(filepath.Join(r.Dir(name), creationFile))
+func (s *Store) Complete(name string) error {
+	err := os.RemoveAll(filepath.Join(s.Dir(name), creationFile))
 	if err == nil {
-		err = statedir.SyncDir(r.Dir(name))
+		err = statedir.SyncDir(s.Dir(name))
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("complete sandbox %s: %w", name, err)
@@ -129,8 +129,8 @@ func (r *Registry) Complete(name string) error {
 }
 
 // Names are the folders of sandboxes, with or without a record.
-func (r *Registry) Names() (names []string, err error) {
-	entries, err := os.ReadDir(r.dir)
+func (s *Store) Names() (names []string, err error) {
+	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -142,26 +142,26 @@ func (r *Registry) Names() (names []string, err error) {
 	return names, err
 }
 
-// Forget removes a sandbox's record, and its Creation.
-func (r *Registry) Forget(name string) error {
+// Remove removes a sandbox's record, and its Creation.
+func (s *Store) Remove(name string) error {
 	// Also a folder in its place.
-	if err := errors.Join(r.Complete(name), os.RemoveAll(filepath.Join(r.Dir(name), recordFile))); err != nil {
+	if err := errors.Join(s.Complete(name), os.RemoveAll(filepath.Join(s.Dir(name), recordFile))); err != nil {
 		return fmt.Errorf("forget sandbox %s: %w", name, err)
 	}
-	r.tidy(name)
+	s.tidy(name)
 	return nil
 }
 
 // tidy removes a folder without files.
-func (r *Registry) tidy(name string) { _ = os.Remove(r.Dir(name)) } // one that has some stays
+func (s *Store) tidy(name string) { _ = os.Remove(s.Dir(name)) } // one that has some stays
 
 // Lock keeps other commands from making or removing the sandbox until unlock is called, and waits for those that do until ctx ends.
-func (r *Registry) Lock(ctx context.Context, name string) (unlock func(), err error) {
+func (s *Store) Lock(ctx context.Context, name string) (unlock func(), err error) {
 	for {
-		if err := os.MkdirAll(r.Dir(name), 0o700); err != nil {
+		if err := os.MkdirAll(s.Dir(name), 0o700); err != nil {
 			return nil, fmt.Errorf("lock sandbox %s: %w", name, err)
 		}
-		l, err := lockfile.Take(ctx, filepath.Join(r.Dir(name), lockFile))
+		l, err := lockfile.Take(ctx, filepath.Join(s.Dir(name), lockFile))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // the folder was removed with the sandbox meanwhile
 		}
@@ -170,9 +170,9 @@ func (r *Registry) Lock(ctx context.Context, name string) (unlock func(), err er
 		}
 		return func() {
 			defer l.Release()
-			if _, err := os.Stat(filepath.Join(r.Dir(name), recordFile)); errors.Is(err, fs.ErrNotExist) {
+			if _, err := os.Stat(filepath.Join(s.Dir(name), recordFile)); errors.Is(err, fs.ErrNotExist) {
 				l.Remove()
-				r.tidy(name)
+				s.tidy(name)
 			}
 		}, nil
 	}

@@ -26,8 +26,8 @@ func (f *Resolver) settle(ctx context.Context, g *Resolved) error {
 	p, getenv := g.Project, f.Credentials.Getenv
 	if p.LacksKey() {
 		taken, err := g.take(getenv)
-		if g.lacks = err; !taken && err == nil {
-			if g.lacks, err = f.takeLogin(ctx, g); err != nil {
+		if g.missing = err; !taken && err == nil {
+			if g.missing, err = f.takeLogin(ctx, g); err != nil {
 				return err
 			}
 		}
@@ -36,7 +36,7 @@ func (f *Resolver) settle(ctx context.Context, g *Resolved) error {
 	var missing, noKey []error
 	demanded := false
 	for _, s := range p.Secrets {
-		err := credentials.Absent(getenv, s)
+		err := credentials.CheckAvailable(getenv, s)
 		switch {
 		case err == nil && p.IsKey(s):
 			keys = append(keys, s.Name)
@@ -63,13 +63,13 @@ func (f *Resolver) settle(ctx context.Context, g *Resolved) error {
 			p.Secrets[i].Optional = p.Secrets[i].Optional || slices.Contains(keys, p.Secrets[i].Name)
 		}
 	}
-	g.lacks = errors.Join(g.lacks, fault.New(workorder.ExitInvalid, errors.Join(missing...), hint))
+	g.missing = errors.Join(g.missing, fault.New(workorder.ExitInvalid, errors.Join(missing...), hint))
 	g.sayLogins(getenv, time.Now())
 	return nil
 }
 
-// Lacks says which secrets are not there and have to be; nil where a run would go on.
-func (g *Resolved) Lacks() error { return g.lacks }
+// MissingSecrets says which secrets are not there and have to be; nil where a run would go on.
+func (g *Resolved) MissingSecrets() error { return g.missing }
 
 // keyless reports whether the harness has no way to its models without these secrets.
 func (g *Resolved) keyless(without []string) bool {
@@ -178,7 +178,7 @@ func (g *Resolved) hasKey(getenv func(string) string, values map[string]string, 
 func (f *Resolver) takeLogin(ctx context.Context, g *Resolved) (lacks, err error) {
 	l, err := findLogin(f.Credentials.Getenv, g.Project, time.Now())
 	switch {
-	case errors.Is(err, login.ErrNone) || l == nil && err == nil:
+	case errors.Is(err, login.ErrNoLogin) || l == nil && err == nil:
 		return g.noKey("", ""), nil
 	case err != nil:
 		return g.noKey("; and "+err.Error(), ""), nil
@@ -217,14 +217,14 @@ func (f *Resolver) mayLogin(ctx context.Context, g *Resolved, l *login.Login) (b
 		return false, err
 	}
 	book := trust.Open(dir)
-	was, err := book.Look(l.File)
+	was, err := book.Lookup(l.File)
 	if err != nil {
 		return false, fault.New(workorder.ExitInvalid, err, "remove that file, and confirm again")
 	}
 	if was != nil && was.Sum == l.Ref() {
 		return true, nil
 	}
-	if g.said.Rehearse || f.ConfirmLogin == nil || f.askedLogin {
+	if g.said.DryRun || f.ConfirmLogin == nil || f.askedLogin {
 		return false, nil
 	}
 	f.askedLogin = true // once
@@ -237,14 +237,14 @@ func (f *Resolver) mayLogin(ctx context.Context, g *Resolved, l *login.Login) (b
 
 // TrustLogin remembers in a state folder that the user said yes to a login.
 func TrustLogin(stateDir string, l *login.Login) error {
-	return trust.Open(stateDir).Trust(l.File, l.Ref(), []trust.Ask{LoginAsk(l)}, time.Now())
+	return trust.Open(stateDir).Trust(l.File, l.Ref(), []trust.Permission{LoginAsk(l)}, time.Now())
 }
 
 // LoginAsk is what a yes to a login means.
-func LoginAsk(l *login.Login) trust.Ask {
-	return trust.Ask{
+func LoginAsk(l *login.Login) trust.Permission {
+	return trust.Permission{
 		Key: projects.SecretLogin, Value: l.Ref(),
-		Why: fmt.Sprintf("tasks of %s ask models with it: its token goes to %s through the gateway, and not to the agent",
+		Reason: fmt.Sprintf("tasks of %s ask models with it: its token goes to %s through the gateway, and not to the agent",
 			l.Harness, workorder.ModelAPIOfKey(l.Name).DefaultBaseURL()),
 	}
 }
@@ -253,7 +253,7 @@ func LoginAsk(l *login.Login) trust.Ask {
 func (g *Resolved) sayLogins(getenv func(string) string, now time.Time) {
 	for _, s := range g.Project.Secrets {
 		i := slices.IndexFunc(s.From, func(from projects.Ref) bool {
-			return credentials.Absent(getenv, projects.Secret{Name: s.Name, From: []projects.Ref{from}}) == nil
+			return credentials.CheckAvailable(getenv, projects.Secret{Name: s.Name, From: []projects.Ref{from}}) == nil
 		})
 		if i < 0 || s.From[i].Scheme != projects.SecretLogin {
 			continue
@@ -287,14 +287,14 @@ func (g *Resolved) secrets(ctx context.Context, find *credentials.Finder) (map[s
 	return values, g.hasKey(find.Getenv, values, absent)
 }
 
-// Standing is what a box without a task gets of the project's secrets, which is those that are there, and the
+// SandboxSecrets is what a box without a task gets of the project's secrets, which is those that are there, and the
 // credential of its repository. A harness that is not asked to work needs no key.
-func (g *Resolved) Standing(ctx context.Context, find *credentials.Finder) (values map[string]string, git *workorder.GitCredential,
+func (g *Resolved) SandboxSecrets(ctx context.Context, find *credentials.Finder) (values map[string]string, git *workorder.GitCredential,
 	err error,
 ) {
 	var there []projects.Secret
 	for _, s := range g.Project.Secrets {
-		if credentials.Absent(find.Getenv, s) == nil {
+		if credentials.CheckAvailable(find.Getenv, s) == nil {
 			there = append(there, s)
 		}
 	}
@@ -341,8 +341,8 @@ func (g *Resolved) values(ctx context.Context, find *credentials.Finder, refs []
 // FindSecrets prepares what must not be in the order. The git credential is needed to read the remote; the
 // secrets are read right before the box starts, and only those that are seen to be missing are reported now.
 func (g *Resolved) FindSecrets(ctx context.Context, find *credentials.Finder) error {
-	if g.lacks != nil {
-		return g.lacks
+	if g.missing != nil {
+		return g.missing
 	}
 	return g.FindCredentials(ctx, find)
 }

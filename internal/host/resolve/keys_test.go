@@ -104,13 +104,13 @@ func TestKeyOfAnotherServer(t *testing.T) {
 	t.Parallel()
 	vars := map[string]string{"ANTHROPIC_AUTH_TOKEN": "v", "ANTHROPIC_BASE_URL": "http://litellm.example:4000"}
 	g, _ := keysOf(t, "", nil, vars)
-	if routes := g.Job.Order.Gateway.Routes; len(routes) != 1 || routes[0].BaseURL != vars["ANTHROPIC_BASE_URL"] || g.Lacks() != nil || len(g.Job.Notes) != 1 {
-		t.Errorf("%+v, %v, notes %q", routes, g.Lacks(), g.Job.Notes)
+	if routes := g.Job.Order.Gateway.Routes; len(routes) != 1 || routes[0].BaseURL != vars["ANTHROPIC_BASE_URL"] || g.MissingSecrets() != nil || len(g.Job.Notes) != 1 {
+		t.Errorf("%+v, %v, notes %q", routes, g.MissingSecrets(), g.Job.Notes)
 	}
 	for _, here := range []string{"http://localhost:4000", "http://127.0.0.1:4000", "http://[::1]:4000"} {
 		vars["ANTHROPIC_BASE_URL"] = here
-		if g, _ := keysOf(t, "", nil, vars); g.Lacks() == nil || len(g.Job.Order.SecretNames) > 0 {
-			t.Errorf("%s: %v", here, g.Lacks())
+		if g, _ := keysOf(t, "", nil, vars); g.MissingSecrets() == nil || len(g.Job.Order.SecretNames) > 0 {
+			t.Errorf("%s: %v", here, g.MissingSecrets())
 		}
 	}
 }

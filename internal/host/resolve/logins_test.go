@@ -61,7 +61,7 @@ func (m *machine) run() (g *Resolved, values map[string]string, err error) {
 		}
 	}
 	for range 2 { // as a command does that needs the project before
-		if g, err = r.Find(m.t.Context(), &Flags{Project: file, Rehearse: m.rehearse}); err != nil {
+		if g, err = r.Find(m.t.Context(), &Flags{Project: file, DryRun: m.rehearse}); err != nil {
 			m.t.Fatal(err)
 		}
 	}
@@ -98,8 +98,8 @@ func TestLoginIsAskedFor(t *testing.T) {
 	m.wants(false, 1)
 	m.wants(false, 2) // a no is for this command
 	m.nobody = true
-	if g := m.wants(false, 2); !strings.Contains(fault.Hint(g.Lacks()), "login://claude-code") {
-		t.Errorf("the hint names no other way: %s", fault.Hint(g.Lacks()))
+	if g := m.wants(false, 2); !strings.Contains(fault.Hint(g.MissingSecrets()), "login://claude-code") {
+		t.Errorf("the hint names no other way: %s", fault.Hint(g.MissingSecrets()))
 	}
 	m.nobody, m.rehearse, m.says = false, true, true
 	m.wants(false, 2) // a rehearsal asks nobody
@@ -130,8 +130,8 @@ func TestLoginByName(t *testing.T) {
 	}
 	delete(m.vars, "TOKEN")
 	m.expires(-time.Minute)
-	if g := m.wants(false, 0); !strings.Contains(g.Lacks().Error(), "expired at") {
-		t.Error(g.Lacks())
+	if g := m.wants(false, 0); !strings.Contains(g.MissingSecrets().Error(), "expired at") {
+		t.Error(g.MissingSecrets())
 	}
 }
 
@@ -142,8 +142,8 @@ func TestLoginEnds(t *testing.T) {
 	m.says = true
 	m.wants(true, 1)
 	m.expires(-time.Minute)
-	if g := m.wants(false, 1); !strings.Contains(g.Lacks().Error(), "expired at") {
-		t.Error(g.Lacks())
+	if g := m.wants(false, 1); !strings.Contains(g.MissingSecrets().Error(), "expired at") {
+		t.Error(g.MissingSecrets())
 	}
 	m.expires(10 * time.Minute)
 	if g := m.wants(true, 1); len(g.Job.Warnings) != 1 {

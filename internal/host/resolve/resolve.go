@@ -53,9 +53,9 @@ func Settings() []Setting {
 // Flags are the settings of a run on a command line.
 type Flags struct {
 	// Project is a name, or the path of a file. If empty, it is the file in the named local repository, else in the current folder.
-	Project     string
-	ProjectsDir string // a further folder to look for projects in; may be empty
-	By          string // how an earlier command named the project; empty if this one names it
+	Project       string
+	ProjectsDir   string // a further folder to look for projects in; may be empty
+	ProjectSource string // how an earlier command named the project; empty if this one names it
 	// TaskBase is the base branch of a task that exists. Without a project file, its files make the project unless a flag names a branch.
 	TaskBase string
 	// Values are those of the given settings, by flag.
@@ -63,8 +63,8 @@ type Flags struct {
 	// Sources are the sources of the flags' values, such as the flag or a variable.
 	Sources map[string]string
 	Out     string // folder for the output; if empty the state folder
-	// Rehearse contacts nothing but a remote whose files take a project file's place, and also resolves an untrusted project.
-	Rehearse     bool
+	// DryRun contacts nothing but a remote whose files take a project file's place, and also resolves an untrusted project.
+	DryRun       bool
 	Keep, Detach bool
 }
 
@@ -126,12 +126,12 @@ type Resolved struct {
 	// Untrusted is the error that refuses the project when this is not a rehearsal.
 	Untrusted error
 
-	asRead *projects.Project // the project before its secrets were settled
-	lacks  error             // the secrets that are not there, and have to be
-	notes  []string          // decisions about the secrets
-	warns  []string          // those of them that may surprise
-	said   *Flags
-	by     string // how the project was named
+	asRead  *projects.Project // the project before its secrets were settled
+	missing error             // the secrets that are not there, and have to be
+	notes   []string          // decisions about the secrets
+	warns   []string          // those of them that may surprise
+	said    *Flags
+	by      string // how the project was named
 	// offBranch is set by FromBase where the run starts from a tag or commit of a repository of this machine.
 	offBranch bool
 	// trustedSum is the hash of the content that the user trusted, of a project that came with a repository; empty if the
@@ -172,7 +172,7 @@ func (f *Resolver) Find(ctx context.Context, flags *Flags) (*Resolved, error) {
 	}
 	g := &Resolved{Project: p, Found: draft, said: s, by: n.by(p)}
 	// Trust comes first: everything below reads the repository and follows the project.
-	if g.Untrusted = f.trusted(ctx, n, p, asks, p.Repo); g.Untrusted != nil && !s.Rehearse {
+	if g.Untrusted = f.trusted(ctx, n, p, asks, p.Repo); g.Untrusted != nil && !s.DryRun {
 		return nil, g.Untrusted
 	}
 	if n.theirs(ctx, p, p.Repo) {
@@ -207,7 +207,7 @@ func load(s *Flags) (p *projects.Project, inRepo bool, err error) {
 		opts.Folders = append([]string{s.ProjectsDir}, opts.Folders...)
 	}
 	ref := s.Project
-	if s.By == store.Detected {
+	if s.ProjectSource == store.Detected {
 		// A file that was written since counts, and one of another folder does not.
 		repo := s.Values["repo"]
 		ref = filepath.Join(repo, projects.DefaultFile)
@@ -370,7 +370,7 @@ func fromTree(ctx context.Context, tree fs.FS, name, where, dir string) (*projec
 	}
 	// What is found is never trusted by the user, so that it may ask for nothing of this machine. A draft has no such key; a repository that
 	// brings one into it found a hole.
-	if asks := trust.Asks(p, trust.User{Gives: func(string) bool { return false }, Own: func(string) bool { return true }}); len(asks) > 0 {
+	if asks := trust.Permissions(p, trust.UserOverrides{Gives: func(string) bool { return false }, Own: func(string) bool { return true }}); len(asks) > 0 {
 		return nil, nil, fault.New(workorder.ExitInvalid,
 			fmt.Errorf("make a project of what %s has: it asks for %s (%s), which no finding may", where, asks[0].Key,
 				text.Printable(asks[0].Value)), "write a project file: `sandbox-agent project init`, and look it over")

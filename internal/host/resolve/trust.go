@@ -21,14 +21,14 @@ import (
 
 // UntrustedError refuses a project file that came with a repository.
 type UntrustedError struct {
-	File    string      `json:"file"`
-	Asks    []trust.Ask `json:"asks"`
-	Changed bool        `json:"changed"` // the user trusted another content of it
+	File        string             `json:"file"`
+	Permissions []trust.Permission `json:"asks"`
+	Changed     bool               `json:"changed"` // the user trusted another content of it
 }
 
 func (e *UntrustedError) Error() string {
 	var keys []string
-	for _, a := range e.Asks {
+	for _, a := range e.Permissions {
 		keys = append(keys, a.Key+" ("+a.Value+")")
 	}
 	why := "you have not trusted it"
@@ -68,9 +68,9 @@ func (n *naming) by(p *projects.Project) string {
 		return store.Detected
 	case p.Path() == "":
 		return Named
-	case p.Found, n.inRepo, n.said.By == found:
+	case p.Found, n.inRepo, n.said.ProjectSource == found:
 		return found
-	case n.said.By == Named, n.said.By == "" && !p.ByPath:
+	case n.said.ProjectSource == Named, n.said.ProjectSource == "" && !p.ByPath:
 		return Named
 	case len(localrepo.ReposOf(p.Path())) > 0:
 		return found
@@ -116,7 +116,7 @@ func isShown(ctx context.Context, find *credentials.Finder, file, remote string)
 		return err == nil, err
 	}
 	tips, err := find.Tips(ctx, remote, cred)
-	return err == nil && localrepo.Holds(ctx, localrepo.RepoOf(file), tips), err
+	return err == nil && localrepo.HasAnyObject(ctx, localrepo.RepoOf(file), tips), err
 }
 
 // theirs reports whether a project came with a repository, so that its file is not the user's own. repo is the task's.
@@ -132,7 +132,7 @@ func (n *naming) theirs(ctx context.Context, p *projects.Project, repo string) b
 
 // trusted refuses a project that came with a repository and asks for more than its code may do in the box, unless the user
 // trusted exactly that. asks are those of the file as it was read, repo is the task's.
-func (f *Resolver) trusted(ctx context.Context, n *naming, p *projects.Project, asks []trust.Ask, repo string) error {
+func (f *Resolver) trusted(ctx context.Context, n *naming, p *projects.Project, asks []trust.Permission, repo string) error {
 	file := p.Path()
 	if len(asks) == 0 || !n.theirs(ctx, p, repo) {
 		return nil
@@ -142,7 +142,7 @@ func (f *Resolver) trusted(ctx context.Context, n *naming, p *projects.Project, 
 		return err
 	}
 	book := trust.Open(dir)
-	was, err := book.Look(file)
+	was, err := book.Lookup(file)
 	if err != nil {
 		return fault.New(workorder.ExitInvalid, err, "remove that file, and trust the project again")
 	}
@@ -151,8 +151,8 @@ func (f *Resolver) trusted(ctx context.Context, n *naming, p *projects.Project, 
 	if covered() {
 		return nil
 	}
-	if i := slices.IndexFunc(asks, func(k trust.Ask) bool { return k.Claim }); i >= 0 {
-		ok := n.said.Rehearse // a rehearsal contacts nothing
+	if i := slices.IndexFunc(asks, func(k trust.Permission) bool { return k.Claim }); i >= 0 {
+		ok := n.said.DryRun // a rehearsal contacts nothing
 		if !ok {
 			if ok, err = isShown(ctx, f.Credentials, file, asks[i].Value); err != nil {
 				return err
@@ -166,7 +166,7 @@ func (f *Resolver) trusted(ctx context.Context, n *naming, p *projects.Project, 
 		}
 	}
 	no := &UntrustedError{file, asks, was != nil}
-	if !n.said.Rehearse && f.Confirm != nil && !f.asked {
+	if !n.said.DryRun && f.Confirm != nil && !f.asked {
 		f.asked = true // ask only once
 		yes, err := f.Confirm(ctx, no)
 		if err != nil {
@@ -180,12 +180,12 @@ func (f *Resolver) trusted(ctx context.Context, n *naming, p *projects.Project, 
 }
 
 // asks are the requests of the project's file, without those that flags override.
-func (f *Resolver) asks(ctx context.Context, s *Flags, p *projects.Project) []trust.Ask {
+func (f *Resolver) asks(ctx context.Context, s *Flags, p *projects.Project) []trust.Permission {
 	file := p.Path()
 	if file == "" {
 		return nil
 	}
-	u := trust.User{
+	u := trust.UserOverrides{
 		Own: OwnRepo(ctx, file), MemoryBytes: machineMemory() / 10 * job.MemoryTenths,
 		Token: f.Credentials.Getenv(credentials.GitToken) != "", Gives: s.gives,
 	}
@@ -194,17 +194,17 @@ func (f *Resolver) asks(ctx context.Context, s *Flags, p *projects.Project) []tr
 		repo, u.Repo = s.Values["repo"], s.Values["repo"]
 	}
 	if t, err := projects.RepoTransport(repo); err == nil && t == projects.TransportLocal && u.Own(repo) {
-		u.Borrows = localrepo.Borrowed(ctx, repo)
+		u.Borrows = localrepo.AlternateDirs(ctx, repo)
 	}
 	if u.Gives("network") {
 		u.Network = workorder.NetworkMode(s.Values["network"])
 	}
-	return trust.Asks(p, u)
+	return trust.Permissions(p, u)
 }
 
 // TrustBox checks the trust for a command that uses only the project's settings of the box. s has the flags for these.
 func (f *Resolver) TrustBox(ctx context.Context, s *Flags, p *projects.Project) error {
-	asks := slices.DeleteFunc(f.asks(ctx, s, p), func(k trust.Ask) bool {
+	asks := slices.DeleteFunc(f.asks(ctx, s, p), func(k trust.Permission) bool {
 		return !slices.Contains([]string{"image", "isolation", "oci_runtime"}, k.Key)
 	})
 	return f.trusted(ctx, &naming{said: s}, p, asks, p.Repo)

@@ -18,35 +18,35 @@ const (
 	listTimeout = 15 * time.Second
 )
 
-// ErrStuck ends a stream that outlived its box. The rest of the output can be read
+// ErrLogStreamOpen means that a log stream outlived its box. The rest of the output can be read
 // without following.
-var ErrStuck = errors.New("the engine did not end the sandbox's output")
+var ErrLogStreamOpen = errors.New("the engine did not end the sandbox's output")
 
 // Follower is the part of an engine that following needs.
 type Follower interface {
-	Boxes(ctx context.Context, labels map[string]string) ([]Box, error)
+	Instances(ctx context.Context, labels map[string]string) ([]Instance, error)
 	Logs(ctx context.Context, id string, o LogOptions) error
 }
 
-// OfAttempt sees the box of one attempt: the boxes of former ones may have been kept.
-type OfAttempt struct {
+// AttemptFilter limits a Follower to the box of one attempt: boxes of past attempts may have been kept.
+type AttemptFilter struct {
 	Follower
 	ID string // empty for a record of an older version, whose box has no such label
 }
 
-// Boxes implements Follower.
-func (a OfAttempt) Boxes(ctx context.Context, labels map[string]string) ([]Box, error) {
+// Instances implements Follower.
+func (a AttemptFilter) Instances(ctx context.Context, labels map[string]string) ([]Instance, error) {
 	if labels = maps.Clone(labels); a.ID != "" {
 		labels[workorder.LabelAttempt] = a.ID
 	}
-	return a.Follower.Boxes(ctx, labels)
+	return a.Follower.Instances(ctx, labels)
 }
 
 // Find returns the task's box; nil if there is none.
-func Find(ctx context.Context, e Follower, taskID string) (*Box, error) {
+func Find(ctx context.Context, e Follower, taskID string) (*Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	boxes, err := e.Boxes(ctx, map[string]string{workorder.LabelTask: taskID})
+	boxes, err := e.Instances(ctx, map[string]string{workorder.LabelTask: taskID})
 	if err != nil || len(boxes) == 0 {
 		return nil, err
 	}
@@ -70,11 +70,11 @@ func Follow(ctx context.Context, e Follower, taskID string, o LogOptions) error 
 				return
 			case <-time.After(statePoll):
 			}
-			if b, err := Find(ctx, e, taskID); err == nil && (b == nil || !b.Live()) {
+			if b, err := Find(ctx, e, taskID); err == nil && (b == nil || !b.Running()) {
 				select {
 				case <-ctx.Done():
 				case <-time.After(streamGrace):
-					cancel(ErrStuck)
+					cancel(ErrLogStreamOpen)
 				}
 				return
 			}
@@ -82,8 +82,8 @@ func Follow(ctx context.Context, e Follower, taskID string, o LogOptions) error 
 	}()
 	o.Follow = true
 	err = e.Logs(ctx, box.ID, o)
-	if errors.Is(context.Cause(ctx), ErrStuck) {
-		return ErrStuck
+	if errors.Is(context.Cause(ctx), ErrLogStreamOpen) {
+		return ErrLogStreamOpen
 	}
 	return err
 }

@@ -6,8 +6,8 @@ import "time"
 const NeverStarted = 5 * time.Minute
 
 // Leftover reports whether a box that no record requires is to be removed: it has ended, or its command died before it was started.
-func (b Box) Leftover(now time.Time) bool {
-	return !b.Live() && (b.State != "created" || now.Sub(b.Created) >= NeverStarted)
+func (b Instance) Leftover(now time.Time) bool {
+	return !b.Running() && (b.State != "created" || now.Sub(b.Created) >= NeverStarted)
 }
 
 // GCKind is a kind of garbage collection, as reports name it.

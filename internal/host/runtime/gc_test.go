@@ -12,11 +12,11 @@ func TestLeftover(t *testing.T) {
 		age  time.Duration
 		want bool
 	}{"running": {time.Hour, false}, "exited": {0, true}, "created": {NeverStarted, true}} {
-		if got := (Box{State: state, Created: now.Add(-c.age)}).Leftover(now); got != c.want {
+		if got := (Instance{State: state, Created: now.Add(-c.age)}).Leftover(now); got != c.want {
 			t.Errorf("%s: %v", state, got)
 		}
 	}
-	if (Box{State: "created", Created: now}).Leftover(now) {
+	if (Instance{State: "created", Created: now}).Leftover(now) {
 		t.Error("a box that is just being started is removed")
 	}
 }

@@ -1,6 +1,6 @@
 // Package runtime is the host's interface to the program that runs boxes. Runtime is small so
 // that other engines than Docker, and a fake one, can implement it; further features of an
-// engine are abilities (abilities.go). The package knows nothing of orders and results.
+// engine are optional interfaces (optional.go). The package knows nothing of orders and results.
 package runtime
 
 import (
@@ -22,12 +22,12 @@ type Runtime interface {
 	Info(ctx context.Context) (Info, error)
 	// Run creates the box, starts it, writes stdin to its standard input and closes that.
 	// After an error there is no container.
-	Run(ctx context.Context, spec BoxSpec, stdin io.Reader) (id string, err error)
+	Run(ctx context.Context, spec ContainerSpec, stdin io.Reader) (id string, err error)
 	// Logs copies the box's output to o.Stdout and o.Stderr. With o.Follow it
 	// returns nil when the box has ended.
 	Logs(ctx context.Context, id string, o LogOptions) error
-	// Boxes lists the boxes, running or not, that carry all the labels.
-	Boxes(ctx context.Context, labels map[string]string) ([]Box, error)
+	// Instances lists the instances, running or not, that have all the labels.
+	Instances(ctx context.Context, labels map[string]string) ([]Instance, error)
 	// Stop sends SIGTERM and, after grace, SIGKILL; with a grace of 0 it kills at once. A grace of workorder.LongStop
 	// or more is announced first (workorder.LongStopSignal). To stop a stopped or absent box is not an error.
 	Stop(ctx context.Context, id string, grace time.Duration) error
@@ -61,8 +61,8 @@ const LabelCache = "sandbox-agent.cache"
 const RootlessHint = "sandboxes of a rootless engine " +
 	"cannot reach this machine: push the repository and give its URL (--repo URL), or use an engine that runs as root"
 
-// BoxSpec describes a box.
-type BoxSpec struct {
+// ContainerSpec describes the container of a task or of a cache request.
+type ContainerSpec struct {
 	Name  string
 	Image string
 	// Command replaces the program of the image, for boxes without a work order.
@@ -131,21 +131,21 @@ func (i Info) HasFuse() bool {
 	return strings.Contains(i.OperatingSys, "Docker Desktop")
 }
 
-// Box is a container made by this program.
-type Box struct {
+// Instance is a container, or a jail, of this program.
+type Instance struct {
 	ID      string
 	Name    string
 	Labels  map[string]string
 	State   string // created, running, exited, dead, ...
 	Status  string // the engine's own text
 	Created time.Time
-	Network workorder.NetworkMode // what one without a task reaches; "" where that is not known
+	Network workorder.NetworkMode // of a standalone sandbox; "" if unknown
 	// Damaged is why a sandbox's record cannot be read; its labels are then its name alone.
 	Damaged error
 }
 
-// Live reports whether the box still runs (or is just being started).
-func (b Box) Live() bool {
+// Running reports whether the instance runs or is being started.
+func (b Instance) Running() bool {
 	switch b.State {
 	case "running", "paused", "restarting":
 		return true

@@ -13,8 +13,8 @@ const stopPoll = 100 * time.Millisecond
 // Stopper stops one box, of a task or of the cache's upkeep, while other code follows it. Its methods may be called
 // concurrently; call Wait only after the last Ask.
 type Stopper struct {
-	// Find returns the box; nil if there is none to stop, ErrNotYet while it is being made.
-	Find func(context.Context) (*Box, error)
+	// Find returns the box; nil if there is none to stop, ErrCreating while it is being made.
+	Find func(context.Context) (*Instance, error)
 	// Stop is Runtime.Stop.
 	Stop func(ctx context.Context, id string, grace time.Duration) error
 	// Failed is called with the error of a stop that did not succeed, but not after the stop's context has ended.
@@ -25,10 +25,10 @@ type Stopper struct {
 	under sync.WaitGroup
 }
 
-// Ask stops the box with this grace, or kills it with a grace of 0, and does not wait for its end. It waits, until ctx
+// Request stops the box with this grace, or kills it with a grace of 0, and does not wait for its end. It waits, until ctx
 // ends, for a box that is being made and for an engine that is away. A second signal would make a box hurry, so a gentle
 // stop waits for the one before it; a kill does not wait.
-func (s *Stopper) Ask(ctx context.Context, grace time.Duration) {
+func (s *Stopper) Request(ctx context.Context, grace time.Duration) {
 	before, over := s.turn(grace)
 	s.under.Go(func() {
 		defer close(over)
@@ -68,7 +68,7 @@ func (s *Stopper) stop(ctx context.Context, grace time.Duration) error {
 	for {
 		box, err := s.Find(ctx)
 		switch {
-		case errors.Is(err, ErrNotYet), errors.Is(err, ErrUnavailable):
+		case errors.Is(err, ErrCreating), errors.Is(err, ErrUnavailable):
 		case err != nil || box == nil:
 			return err
 		default:

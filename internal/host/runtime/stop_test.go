@@ -21,7 +21,7 @@ func TestStopper(t *testing.T) {
 	}{
 		"runs":               {looks: []look{{box: running}}, stops: 1},
 		"gone":               {looks: []look{{}}},
-		"being made":         {looks: []look{{err: runtime.ErrNotYet}, {err: runtime.ErrNotYet}, {box: running}}, stops: 1},
+		"being made":         {looks: []look{{err: runtime.ErrCreating}, {err: runtime.ErrCreating}, {box: running}}, stops: 1},
 		"the engine is away": {looks: []look{{err: runtime.ErrUnavailable}, {box: running}}, stops: 1},
 		"question fails":     {looks: []look{{err: errOther}}, failed: errOther},
 	} {
@@ -35,7 +35,7 @@ func TestStopper(t *testing.T) {
 					Stop:   func(context.Context, string, time.Duration) error { stops++; return nil },
 					Failed: func(err error) { failed = err },
 				}
-				s.Ask(t.Context(), time.Minute)
+				s.Request(t.Context(), time.Minute)
 				s.Wait()
 				if stops != c.stops || !errors.Is(failed, c.failed) {
 					t.Errorf("%d stops, %v; want %d, %v", stops, failed, c.stops, c.failed)
@@ -72,11 +72,11 @@ func TestStopsTogether(t *testing.T) {
 				t.Errorf("asked for %v, want %v", asked, want)
 			}
 		}
-		s.Ask(ctx, time.Minute)
+		s.Request(ctx, time.Minute)
 		expect(time.Minute)
-		s.Ask(ctx, time.Hour)
+		s.Request(ctx, time.Hour)
 		expect(time.Minute)
-		s.Ask(ctx, 0)
+		s.Request(ctx, 0)
 		expect(time.Minute, 0)
 		cancel()
 		s.Wait()

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// ErrNotYet is what Watcher.Find returns for a box that is being made.
-var ErrNotYet = errors.New("the sandbox is being made")
+// ErrCreating means that the box is still being created.
+var ErrCreating = errors.New("the sandbox is being made")
 
 // Watcher watches one box, of a task or of the cache's upkeep, until it has ended.
 type Watcher struct {
 	// Find returns the box; nil if it is gone.
-	Find func(context.Context) (*Box, error)
+	Find func(context.Context) (*Instance, error)
 	// Read reads the box's output until its stream ends, or all the rest if the box has ended. A broken stream is not an
 	// error. If it returns done, the watch ends.
-	Read func(context.Context, *Box) (done bool, err error)
+	Read func(context.Context, *Instance) (done bool, err error)
 	// Away is called once when the engine stops answering; it may be nil.
 	Away func(error)
 	// Patience is how long to wait for an engine that does not answer.
@@ -51,21 +51,21 @@ func (w *Watcher) Watch(ctx context.Context) error {
 			if now().Sub(away) > w.Patience {
 				return fmt.Errorf("the engine has not answered for %s: %w", w.Patience, err)
 			}
-		case errors.Is(err, ErrNotYet):
+		case errors.Is(err, ErrCreating):
 			away = time.Time{}
 		case err != nil || box == nil:
 			return err
 		default:
 			away = time.Time{}
 			done, err := w.Read(ctx, box)
-			if errors.Is(err, ErrNotFound) && !box.Live() {
+			if errors.Is(err, ErrNotFound) && !box.Running() {
 				return nil // it was removed after it was found
 			}
-			if done || err != nil || !box.Live() {
+			if done || err != nil || !box.Running() {
 				return err
 			}
 			// The stream ends a moment before the state says so.
-			if after, err := w.Find(ctx); err == nil && (after == nil || !after.Live()) {
+			if after, err := w.Find(ctx); err == nil && (after == nil || !after.Running()) {
 				continue
 			}
 		}

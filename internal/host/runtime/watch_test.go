@@ -12,19 +12,19 @@ import (
 
 var (
 	errOther = errors.New("something else")
-	running  = &runtime.Box{ID: "box", State: "running"}
-	exited   = &runtime.Box{ID: "box", State: "exited"}
+	running  = &runtime.Instance{ID: "box", State: "running"}
+	exited   = &runtime.Instance{ID: "box", State: "exited"}
 )
 
 // look is what one question after the box brings.
 type look struct {
-	box *runtime.Box
+	box *runtime.Instance
 	err error
 }
 
 // looks answers one question after the other, the last answer for ever.
-func looks(list ...look) func(context.Context) (*runtime.Box, error) {
-	return func(context.Context) (*runtime.Box, error) {
+func looks(list ...look) func(context.Context) (*runtime.Instance, error) {
+	return func(context.Context) (*runtime.Instance, error) {
 		l := list[0]
 		if len(list) > 1 {
 			list = list[1:]
@@ -35,7 +35,7 @@ func looks(list ...look) func(context.Context) (*runtime.Box, error) {
 
 func TestWatch(t *testing.T) {
 	t.Parallel()
-	away, notYet, lives, ended, gone := look{err: runtime.ErrUnavailable}, look{err: runtime.ErrNotYet}, look{box: running}, look{box: exited}, look{}
+	away, notYet, lives, ended, gone := look{err: runtime.ErrUnavailable}, look{err: runtime.ErrCreating}, look{box: running}, look{box: exited}, look{}
 	for name, c := range map[string]struct {
 		looks []look
 		done  bool  // says Read
@@ -65,7 +65,7 @@ func TestWatch(t *testing.T) {
 				reads, aways := 0, 0
 				w := &runtime.Watcher{
 					Find:     looks(c.looks...),
-					Read:     func(context.Context, *runtime.Box) (bool, error) { reads++; return c.done, c.fails },
+					Read:     func(context.Context, *runtime.Instance) (bool, error) { reads++; return c.done, c.fails },
 					Away:     func(error) { aways++ },
 					Patience: 30 * time.Second, Pause: time.Second,
 				}
@@ -82,7 +82,7 @@ func TestWatchIsGivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	w := &runtime.Watcher{
 		Find:     looks(look{box: running}),
-		Read:     func(context.Context, *runtime.Box) (bool, error) { cancel(errOther); return false, nil },
+		Read:     func(context.Context, *runtime.Instance) (bool, error) { cancel(errOther); return false, nil },
 		Patience: time.Hour, Pause: time.Hour,
 	}
 	if err := w.Watch(ctx); !errors.Is(err, errOther) {

@@ -32,8 +32,8 @@ const (
 	maxRefs = 4 << 20
 )
 
-// ErrNothing is returned if the box has no commit that is not known elsewhere.
-var ErrNothing = errors.New("there is nothing to take out of the sandbox")
+// ErrNoWork is returned if the box has no commit that is not known elsewhere.
+var ErrNoWork = errors.New("there is nothing to take out of the sandbox")
 
 // Source reads files of a stopped box.
 type Source interface {
@@ -53,7 +53,7 @@ func Commits(ctx context.Context, from Source, box string, w Work, bundle string
 	ctx, cancel := context.WithTimeoutCause(ctx, Limit, fmt.Errorf("it took longer than %s", Limit))
 	defer cancel()
 	defer func() {
-		if err != nil && !errors.Is(err, ErrNothing) {
+		if err != nil && !errors.Is(err, ErrNoWork) {
 			err = fmt.Errorf("take the commits out of the stopped sandbox: %w", err)
 		}
 	}()
@@ -67,7 +67,7 @@ func Commits(ctx context.Context, from Source, box string, w Work, bundle string
 	s := &store{refs: map[string]string{}, left: maxBytes, entries: maxEntries}
 	r, err := from.CopyOut(ctx, box, path.Join(workorder.Workspace, ".git"))
 	if errors.Is(err, runtime.ErrNotFound) {
-		return "", ErrNothing
+		return "", ErrNoWork
 	}
 	if err != nil {
 		return "", err
@@ -85,7 +85,7 @@ func Commits(ctx context.Context, from Source, box string, w Work, bundle string
 		head = s.head(w.Branch)
 	}
 	if !git.ValidSHA(head) {
-		return "", ErrNothing
+		return "", ErrNoWork
 	}
 	if w.Base != "" && w.Head == "" {
 		known = append(known, s.refs["refs/remotes/origin/"+w.Base]) // to keep the bundle small: the clone began with it
@@ -117,7 +117,7 @@ func write(ctx context.Context, repo git.Repo, ref, head string, known []string,
 		return err
 	}
 	if len(strings.TrimSpace(string(out))) == 0 {
-		return ErrNothing
+		return ErrNoWork
 	}
 	if err := repo.Run(ctx, "update-ref", ref, head); err != nil {
 		return err
@@ -254,13 +254,13 @@ func Files(ctx context.Context, from Source, box, archive string) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, Limit, fmt.Errorf("it took longer than %s", Limit))
 	defer cancel()
 	defer func() {
-		if err != nil && !errors.Is(err, ErrNothing) {
+		if err != nil && !errors.Is(err, ErrNoWork) {
 			err = errors.Join(fmt.Errorf("take the files out of the stopped sandbox: %w", err), os.Remove(archive))
 		}
 	}()
 	r, err := from.CopyOut(ctx, box, workorder.Workspace)
 	if errors.Is(err, runtime.ErrNotFound) {
-		return ErrNothing
+		return ErrNoWork
 	}
 	if err != nil {
 		return err

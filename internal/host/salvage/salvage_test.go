@@ -134,15 +134,15 @@ func TestCommits(t *testing.T) {
 		"known as head":  {Branch: "agent/T-1", Head: base, Known: []string{base}},
 		"no such commit": {Branch: "agent/T-1", Head: "x"},
 	} {
-		if _, err := Commits(t.Context(), box, "x", w, filepath.Join(t.TempDir(), "b")); !errors.Is(err, ErrNothing) {
+		if _, err := Commits(t.Context(), box, "x", w, filepath.Join(t.TempDir(), "b")); !errors.Is(err, ErrNoWork) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := Commits(t.Context(), folder{dir: t.TempDir()}, "x", Work{Branch: "b"}, filepath.Join(t.TempDir(), "b")); !errors.Is(err, ErrNothing) {
+	if _, err := Commits(t.Context(), folder{dir: t.TempDir()}, "x", Work{Branch: "b"}, filepath.Join(t.TempDir(), "b")); !errors.Is(err, ErrNoWork) {
 		t.Errorf("no repository: %v", err)
 	}
 	missing := strings.Repeat("1", 40)
-	if _, err := Commits(t.Context(), box, "x", Work{Branch: "b", Head: missing}, filepath.Join(t.TempDir(), "b")); err == nil || errors.Is(err, ErrNothing) {
+	if _, err := Commits(t.Context(), box, "x", Work{Branch: "b", Head: missing}, filepath.Join(t.TempDir(), "b")); err == nil || errors.Is(err, ErrNoWork) {
 		t.Errorf("a commit that is missing: %v", err)
 	}
 }

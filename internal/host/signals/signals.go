@@ -12,33 +12,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sameWish is how long a signal is a repetition: GNU timeout signals its child and its group.
-const sameWish = 2 * time.Second
+// sameAction is how long a signal is a repetition: GNU timeout signals its child and its group.
+const sameAction = 2 * time.Second
 
-// wish is the meaning of a signal.
-type wish int
+// action is the meaning of a signal.
+type action int
 
 const (
-	nothingNew wish = iota // a repetition
-	stop                   // end in order: the work is saved
-	hurry                  // end at once
-	leave                  // end this command and leave the box alone
+	nothingNew action = iota // a repetition
+	stop                     // end in order: the work is saved
+	kill                     // end at once
+	detach                   // end this command and leave the box alone
 )
 
-// wishes combines the signals so far. The first one stops, and later ones change nothing, except at a terminal: a
+// signalState combines the signals received so far. The first one stops, and later ones change nothing, except at a terminal: a
 // person who sees that the program stops can ask for more.
-type wishes struct {
-	last wish
+type signalState struct {
+	last action
 	at   time.Time
 	// terminal reports whether a SIGINT can be a Ctrl-C now.
 	terminal func() bool
 }
 
-func (w *wishes) hear(sig os.Signal, now time.Time) wish {
+func (w *signalState) hear(sig os.Signal, now time.Time) action {
 	switch {
 	case w.last == nothingNew:
 		w.last = stop
-	case now.Sub(w.at) < sameWish, sig != syscall.SIGINT, w.last == leave, !w.terminal():
+	case now.Sub(w.at) < sameAction, sig != syscall.SIGINT, w.last == detach, !w.terminal():
 		return nothingNew
 	default:
 		w.last++
@@ -76,7 +76,7 @@ func Listen(ctx context.Context) (_ context.Context, hard <-chan struct{}, cance
 }
 
 // listen ends ctx at the first signal, and closes hard when the user insists. It calls heard, if not nil, for each signal.
-func listen(ctx context.Context, terminal func() bool, heard func(os.Signal, wish)) (_ context.Context, hard <-chan struct{},
+func listen(ctx context.Context, terminal func() bool, heard func(os.Signal, action)) (_ context.Context, hard <-chan struct{},
 	cancel func(),
 ) {
 	ctx, end := context.WithCancelCause(ctx)
@@ -90,7 +90,7 @@ func listen(ctx context.Context, terminal func() bool, heard func(os.Signal, wis
 	arrived := make(chan os.Signal, unread)
 	signal.Notify(arrived, list...)
 	go func() {
-		w := wishes{terminal: terminal}
+		w := signalState{terminal: terminal}
 		for sig := range arrived {
 			if sig == syscall.SIGHUP && again() {
 				continue
@@ -100,9 +100,9 @@ func listen(ctx context.Context, terminal func() bool, heard func(os.Signal, wis
 			case stop:
 				number, _ := sig.(syscall.Signal)
 				end(&Stopped{Signal: number, Terminal: terminal()})
-			case hurry:
+			case kill:
 				close(insisted)
-			case leave:
+			case detach:
 				signal.Reset(syscall.SIGINT)
 				_ = unix.Kill(os.Getpid(), syscall.SIGINT) // so that a shell sees that SIGINT ended it
 			case nothingNew:

@@ -24,7 +24,7 @@ func TestWishes(t *testing.T) {
 	type heard struct {
 		sig  syscall.Signal
 		at   time.Duration
-		want wish
+		want action
 	}
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {
@@ -36,14 +36,14 @@ func TestWishes(t *testing.T) {
 		"SIGTERM never hurries":             {list: []heard{{term, 0, stop}, {term, 3000 * ms, nothingNew}, {term, 60000 * ms, nothingNew}}},
 		"a closed terminal":                 {away: true, list: []heard{{hup, 0, stop}, {hup, ms, nothingNew}, {term, 5000 * ms, nothingNew}}},
 		"SIGHUP then SIGINT of a script":    {away: true, list: []heard{{hup, 0, stop}, {intr, 5000 * ms, nothingNew}}},
-		"Ctrl-C twice":                      {list: []heard{{intr, 0, stop}, {intr, 2000 * ms, hurry}}},
-		"Ctrl-C held down":                  {list: []heard{{intr, 0, stop}, {intr, 30 * ms, nothingNew}, {intr, 1999 * ms, nothingNew}, {intr, 2100 * ms, hurry}, {intr, 2130 * ms, nothingNew}}},
+		"Ctrl-C twice":                      {list: []heard{{intr, 0, stop}, {intr, 2000 * ms, kill}}},
+		"Ctrl-C held down":                  {list: []heard{{intr, 0, stop}, {intr, 30 * ms, nothingNew}, {intr, 1999 * ms, nothingNew}, {intr, 2100 * ms, kill}, {intr, 2130 * ms, nothingNew}}},
 		"SIGINT twice away from a terminal": {away: true, list: []heard{{intr, 0, stop}, {intr, 5000 * ms, nothingNew}}},
-		"SIGTERM, then Ctrl-C":              {list: []heard{{term, 0, stop}, {intr, 1000 * ms, nothingNew}, {intr, 3000 * ms, hurry}}},
-		"Ctrl-C, then SIGTERM":              {list: []heard{{intr, 0, stop}, {term, 3000 * ms, nothingNew}, {intr, 3100 * ms, hurry}}},
-		"who insists gets out":              {list: []heard{{intr, 0, stop}, {intr, 3000 * ms, hurry}, {term, 9000 * ms, nothingNew}, {intr, 9100 * ms, leave}, {intr, 20000 * ms, nothingNew}}},
+		"SIGTERM, then Ctrl-C":              {list: []heard{{term, 0, stop}, {intr, 1000 * ms, nothingNew}, {intr, 3000 * ms, kill}}},
+		"Ctrl-C, then SIGTERM":              {list: []heard{{intr, 0, stop}, {term, 3000 * ms, nothingNew}, {intr, 3100 * ms, kill}}},
+		"who insists gets out":              {list: []heard{{intr, 0, stop}, {intr, 3000 * ms, kill}, {term, 9000 * ms, nothingNew}, {intr, 9100 * ms, detach}, {intr, 20000 * ms, nothingNew}}},
 	} {
-		w := wishes{terminal: func() bool { return !c.away }}
+		w := signalState{terminal: func() bool { return !c.away }}
 		begun := time.Now()
 		for i, h := range c.list {
 			if got := w.hear(h.sig, begun.Add(h.at)); got != h.want {
@@ -61,7 +61,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	lines := make(chan string, 8)
-	ctx, hard, cancel := listen(context.Background(), atTerminal, func(s os.Signal, w wish) { lines <- fmt.Sprintf("%s: %d", s, w) })
+	ctx, hard, cancel := listen(context.Background(), atTerminal, func(s os.Signal, w action) { lines <- fmt.Sprintf("%s: %d", s, w) })
 	defer cancel()
 	if os.Getenv(listener) == "reloads" {
 		asked, _ := Reloads()

@@ -34,14 +34,14 @@ type Images interface {
 	) (workorder.Image, error)
 }
 
-// Boxes makes boxes without a task. It is a runtime.Stander.
-type Boxes struct {
-	runtime.Engine
+// Runtime creates standalone boxes. It is a runtime.SandboxRuntime.
+type Runtime struct {
+	runtime.ContainerEngine
 	Images Images
 	// CacheVolume is the volume that all boxes of the engine share.
 	CacheVolume string
-	// Order resolves the standing order of an existing box again, with its secrets, which are not stored.
-	Order func(ctx context.Context, b runtime.Box) (*workorder.Envelope, error)
+	// LoadOrder resolves the order of an existing box, with its secrets, which are not stored.
+	LoadOrder func(ctx context.Context, b runtime.Instance) (*workorder.Envelope, error)
 	// Progress, if non-nil, receives one line per step until a box is ready.
 	Progress func(workorder.Event)
 	Log      *slog.Logger
@@ -54,20 +54,20 @@ type Boxes struct {
 // infoAge is how long the engine is not asked again what it is: that takes tens of milliseconds, and making a sandbox needs it twice.
 const infoAge = 5 * time.Second
 
-func (b *Boxes) info(ctx context.Context) (runtime.Info, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if time.Since(b.at) < infoAge {
-		return b.known, nil
+func (r *Runtime) info(ctx context.Context) (runtime.Info, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.at) < infoAge {
+		return r.known, nil
 	}
-	info, err := b.Info(ctx)
+	info, err := r.Info(ctx)
 	if err == nil {
-		b.known, b.at = info, time.Now()
+		r.known, r.at = info, time.Now()
 	}
 	return info, err
 }
 
-var _ runtime.Stander = (*Boxes)(nil)
+var _ runtime.SandboxRuntime = (*Runtime)(nil)
 
 const (
 	// readyTime bounds the way from the start of a box to its server: the sum of what its steps may take at the most
@@ -83,38 +83,38 @@ const (
 	abandonedTime = 5 * time.Second
 )
 
-// Capabilities implements runtime.Stander.
-func (b *Boxes) Capabilities(ctx context.Context) ([]runtime.Capability, error) {
-	if _, err := b.info(ctx); err != nil {
+// Capabilities implements runtime.SandboxRuntime.
+func (r *Runtime) Capabilities(ctx context.Context) ([]runtime.Capability, error) {
+	if _, err := r.info(ctx); err != nil {
 		return nil, err
 	}
 	return []runtime.Capability{
-		runtime.CapAnyImage, runtime.CapPersistent, runtime.CapNetworkNone, runtime.CapNetworkFull,
-		runtime.CapNetworkRestricted, runtime.CapNetworkSwitch, runtime.CapMemory, runtime.CapCPUs, runtime.CapPIDs,
-		runtime.CapOCIRuntime, runtime.CapServices, runtime.CapDocker, runtime.CapRepository, runtime.CapRemote,
+		runtime.CapImage, runtime.CapPersistent, runtime.CapNetworkNone, runtime.CapNetworkFull,
+		runtime.CapNetworkRestricted, runtime.CapNetworkUpdate, runtime.CapMemory, runtime.CapCPUs, runtime.CapPIDs,
+		runtime.CapOCIRuntime, runtime.CapServices, runtime.CapDocker, runtime.CapRepository, runtime.CapRemoteRepository,
 	}, nil
 }
 
-// Stand implements runtime.Stander: it returns when the box serves.
-func (b *Boxes) Stand(ctx context.Context, s runtime.StandSpec) (string, error) {
+// Create implements runtime.SandboxRuntime: it returns when the box serves.
+func (r *Runtime) Create(ctx context.Context, s runtime.SandboxSpec) (string, error) {
 	o := &s.Box.Order
-	img, err := b.Images.Ensure(ctx, s.Image, b.progress)
+	img, err := r.Images.Ensure(ctx, s.Image, r.progress)
 	if err == nil && len(o.Packages)+len(o.Tools) > 0 {
-		if made, perr := b.Images.Prepare(ctx, img, o.Packages, o.Tools, b.progress); perr == nil {
+		if made, perr := r.Images.Prepare(ctx, img, o.Packages, o.Tools, r.progress); perr == nil {
 			img = made
 		} else {
-			b.Log.Warn("packages and tools are installed in the sandbox, not in an image for all", "error", perr)
+			r.Log.Warn("packages and tools are installed in the sandbox, not in an image for all", "error", perr)
 		}
 	}
 	if err != nil {
 		return "", err
 	}
-	info, err := b.info(ctx)
+	info, err := r.info(ctx)
 	if err != nil {
 		return "", err
 	}
 	o.ImageID, o.MTU = img.ID, runtime.OuterMTU(info)
-	o.HostImages = runtime.HostImages(ctx, b.Engine, o.Services)
+	o.HostImages = runtime.HostImages(ctx, r.ContainerEngine, o.Services)
 	order, err := json.Marshal(s.Box)
 	if err != nil {
 		return "", fmt.Errorf("write the standing order: %w", err)
@@ -124,7 +124,7 @@ func (b *Boxes) Stand(ctx context.Context, s runtime.StandSpec) (string, error) 
 		files[workorder.RepoIn] = s.Bundle
 	}
 	begun := time.Now()
-	id, err := b.Run(ctx, runtime.BoxSpec{
+	id, err := r.Run(ctx, runtime.ContainerSpec{
 		Name:        s.Name,
 		Image:       cmp.Or(img.Name, s.Image),
 		Labels:      s.Labels,
@@ -136,38 +136,38 @@ func (b *Boxes) Stand(ctx context.Context, s runtime.StandSpec) (string, error) 
 		Fuse:        info.HasFuse(),
 		CgroupV2:    info.CgroupVersion == 2,
 		Seccomp:     info.Seccomp,
-		CacheVolume: b.CacheVolume,
+		CacheVolume: r.CacheVolume,
 		Throwaway:   s.Throwaway,
 	}, bytes.NewReader(append(order, '\n')))
 	if err != nil {
 		return "", err
 	}
-	if err := b.ready(ctx, id, begun, slices.Sorted(maps.Keys(o.HostImages))); err != nil {
+	if err := r.ready(ctx, id, begun, slices.Sorted(maps.Keys(o.HostImages))); err != nil {
 		limit := cleanTime
 		if ctx.Err() != nil { // a user waits for the program's end, and gc finds the rest
 			limit = abandonedTime
 		}
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 		defer cancel()
-		return "", errors.Join(err, b.Remove(clean, id))
+		return "", errors.Join(err, r.Remove(clean, id))
 	}
 	return id, nil
 }
 
-// StartAgain implements runtime.Stander.
-func (b *Boxes) StartAgain(ctx context.Context, id string) error {
-	boxes, err := b.Boxes(ctx, map[string]string{runtime.LabelSandbox: ""})
+// Start implements runtime.SandboxRuntime.
+func (r *Runtime) Start(ctx context.Context, id string) error {
+	boxes, err := r.Instances(ctx, map[string]string{runtime.LabelSandbox: ""})
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(boxes, func(x runtime.Box) bool { return x.ID == id })
+	i := slices.IndexFunc(boxes, func(x runtime.Instance) bool { return x.ID == id })
 	if i < 0 {
 		return fmt.Errorf("start the sandbox again: %w", runtime.ErrNotFound)
 	}
-	if boxes[i].Live() {
+	if boxes[i].Running() {
 		return nil
 	}
-	env, err := b.Order(ctx, boxes[i])
+	env, err := r.LoadOrder(ctx, boxes[i])
 	if err != nil {
 		return fmt.Errorf("start the sandbox again: %w", err)
 	}
@@ -176,20 +176,20 @@ func (b *Boxes) StartAgain(ctx context.Context, id string) error {
 		return fmt.Errorf("write the standing order: %w", err)
 	}
 	begun := time.Now()
-	if err := b.StartWith(ctx, id, bytes.NewReader(append(order, '\n'))); err != nil {
+	if err := r.StartWithInput(ctx, id, bytes.NewReader(append(order, '\n'))); err != nil {
 		return err
 	}
-	return b.ready(ctx, id, begun, nil)
+	return r.ready(ctx, id, begun, nil)
 }
 
-// Stream implements runtime.Stander.
-func (b *Boxes) Stream(ctx context.Context, id string) (io.ReadWriteCloser, error) {
-	return b.StreamOf(ctx, id, []string{workorder.EntrypointIn, "dial"})
+// Stream implements runtime.SandboxRuntime.
+func (r *Runtime) Stream(ctx context.Context, id string) (io.ReadWriteCloser, error) {
+	return r.ExecStream(ctx, id, []string{workorder.EntrypointIn, "dial"})
 }
 
-func (b *Boxes) progress(e workorder.Event) {
-	if b.Progress != nil {
-		b.Progress(e)
+func (r *Runtime) progress(e workorder.Event) {
+	if r.Progress != nil {
+		r.Progress(e)
 	}
 }
 
@@ -197,13 +197,13 @@ func (b *Boxes) progress(e workorder.Event) {
 var errServes = errors.New("it serves")
 
 // ready waits until the box serves, and brings it the images that it asks for. A box that ends before is an error, with what it said.
-func (b *Boxes) ready(ctx context.Context, id string, since time.Time, images []string) error {
+func (r *Runtime) ready(ctx context.Context, id string, since time.Time, images []string) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
 	follow, done := context.WithCancelCause(ctx)
 	defer done(nil)
-	store, _ := b.Engine.(runtime.ImageStore)
-	carrier := companion.Carrier{Files: runtime.CopierOf(b.Engine), Store: store, Images: images, Dir: os.TempDir(), Log: b.Log}
+	store, _ := r.ContainerEngine.(runtime.ImageStore)
+	carrier := companion.ImageSender{Files: runtime.CopierOf(r.ContainerEngine), Store: store, Images: images, Dir: os.TempDir(), Log: r.Log}
 	var jobs sync.WaitGroup
 	defer jobs.Wait()
 	var failed string
@@ -214,17 +214,17 @@ func (b *Boxes) ready(ctx context.Context, id string, since time.Time, images []
 		}
 		switch {
 		case e.Type == workorder.EventImageRequest:
-			jobs.Go(func() { carrier.Answer(ctx, id, e) })
+			jobs.Go(func() { carrier.HandleRequest(ctx, id, e) })
 			return
 		case e.Type == workorder.EventStepStarted && e.Name == string(workorder.StepServe):
 			done(errServes)
 		case e.Type == workorder.EventStepFinished && e.Status == string(workorder.StepFailed):
 			failed = e.Name + ": " + e.Text
 		}
-		b.progress(e)
+		r.progress(e)
 	})
 	said := &bytes.Buffer{}
-	err := b.Logs(follow, id, runtime.LogOptions{Follow: true, Since: since, Stdout: out, Stderr: &limited{said, maxSaid}})
+	err := r.Logs(follow, id, runtime.LogOptions{Follow: true, Since: since, Stdout: out, Stderr: &limited{said, maxSaid}})
 	switch {
 	case errors.Is(context.Cause(follow), errServes):
 		return nil

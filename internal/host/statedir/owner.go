@@ -24,13 +24,13 @@ type Owner struct {
 	// ID is drawn once, so that boxes keep their owner when the machine is renamed or the folder is moved. It
 	// contains the folder's path of that time, for people who find such a box elsewhere.
 	ID string `json:"id"`
-	// Was is the label of older versions, if there can be boxes with it.
-	Was string `json:"was,omitempty"`
+	// LegacyID is the label of older versions, if there can be boxes with it.
+	LegacyID string `json:"was,omitempty"`
 }
 
 // Labels are the values of the boxes' label.
 func (o Owner) Labels() (list []string) {
-	for _, l := range []string{o.ID, o.Was} {
+	for _, l := range []string{o.ID, o.LegacyID} {
 		if l != "" {
 			list = append(list, l)
 		}
@@ -81,7 +81,7 @@ func OwnerOf(dir string, first bool) (o Owner, err error) {
 	}
 	o = Owner{ID: strings.ToLower(rand.Text()) + ":" + dir}
 	if len(ids) > 0 {
-		o.Was = oldOwner(dir)
+		o.LegacyID = oldOwner(dir)
 	}
 	b, err := json.Marshal(o)
 	if err != nil {

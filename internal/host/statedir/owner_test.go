@@ -36,7 +36,7 @@ func TestOwner(t *testing.T) {
 		t.Errorf("several: %q", ids)
 	}
 	o, err := OwnerOf(dir, false)
-	if err != nil || o.ID != ids[0] || o.Was != "" || len(o.Labels()) != 1 {
+	if err != nil || o.ID != ids[0] || o.LegacyID != "" || len(o.Labels()) != 1 {
 		t.Errorf("%+v, %v, want %s", o, err, ids[0])
 	}
 	// A shorter name may be in a random id.
@@ -54,7 +54,7 @@ func TestOwner(t *testing.T) {
 		t.Errorf("%v, %v", st, err)
 	}
 	// The machine may be called otherwise when it is read again: what it was called is in the file.
-	b, err := json.Marshal(Owner{ID: "x", Was: "me@before:/state"})
+	b, err := json.Marshal(Owner{ID: "x", LegacyID: "me@before:/state"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestOwnerOfOld(t *testing.T) {
 		t.Fatal(err)
 	}
 	o, err := OwnerOf(dir, false)
-	if err != nil || o.Was != oldOwner(dir) || len(o.Labels()) != 2 {
+	if err != nil || o.LegacyID != oldOwner(dir) || len(o.Labels()) != 2 {
 		t.Errorf("%+v, %v", o, err)
 	}
 }

@@ -18,17 +18,17 @@ const AttemptsDir = "attempts"
 
 // Attempt is the host's record of an attempt before the last one.
 type Attempt struct {
-	ID         string            `json:"id,omitempty"`
-	Number     int               `json:"number"`
-	Status     workorder.Status  `json:"status"`
-	EndedBy    workorder.EndedBy `json:"ended_by"`
-	Reasons    workorder.Reasons `json:"reasons,omitempty"` // see reasons.go
-	FinishedAt time.Time         `json:"finished_at,omitzero"`
-	Box        string            `json:"box,omitempty"`
-	Engine     string            `json:"engine,omitempty"`
-	EngineID   string            `json:"engine_id,omitempty"`
-	Unsure     bool              `json:"unsure,omitempty"`
-	Keep       bool              `json:"keep,omitempty"`
+	ID          string            `json:"id,omitempty"`
+	Number      int               `json:"number"`
+	Status      workorder.Status  `json:"status"`
+	EndedBy     workorder.EndedBy `json:"ended_by"`
+	Reasons     workorder.Reasons `json:"reasons,omitempty"` // see reasons.go
+	FinishedAt  time.Time         `json:"finished_at,omitzero"`
+	Box         string            `json:"box,omitempty"`
+	Engine      string            `json:"engine,omitempty"`
+	EngineID    string            `json:"engine_id,omitempty"`
+	MayStillRun bool              `json:"unsure,omitempty"`
+	Keep        bool              `json:"keep,omitempty"`
 }
 
 // Detected is the ProjectBy of a task without a project file: its project was made of the repository's files.
@@ -66,14 +66,14 @@ func (r *Record) At(number int) (*Record, error) {
 	if number == 0 || number == r.Number() {
 		return r, nil
 	}
-	i := slices.IndexFunc(r.Former, func(a Attempt) bool { return a.Number == number })
+	i := slices.IndexFunc(r.PastAttempts, func(a Attempt) bool { return a.Number == number })
 	if i < 0 {
 		return nil, fmt.Errorf("%w: %s has no attempt %d", ErrNotFound, r.TaskID, number)
 	}
-	a, c := r.Former[i], *r
-	c.AttemptID, c.Attempt, c.Former, c.Dir, c.Collected = a.ID, a.Number, r.Former[:i], r.attemptDir(a.Number), true
+	a, c := r.PastAttempts[i], *r
+	c.AttemptID, c.Attempt, c.PastAttempts, c.Dir, c.Collected = a.ID, a.Number, r.PastAttempts[:i], r.attemptDir(a.Number), true
 	c.Status, c.EndedBy, c.Reasons, c.FinishedAt, c.Box, c.Keep, c.ResumeAt = a.Status, a.EndedBy, a.Reasons, a.FinishedAt, a.Box, a.Keep, nil
-	c.Engine, c.EngineID, c.Unsure = a.Engine, a.EngineID, a.Unsure
+	c.Engine, c.EngineID, c.MayStillRun = a.Engine, a.EngineID, a.MayStillRun
 	return &c, nil
 }
 
@@ -85,7 +85,7 @@ func (r *Record) attemptDir(number int) string {
 func (r *Record) as() Attempt {
 	return Attempt{
 		ID: r.AttemptID, Number: r.Number(), Status: r.Status, EndedBy: r.EndedBy, Reasons: r.Reasons, FinishedAt: r.FinishedAt,
-		Box: r.Box, Engine: r.Engine, EngineID: r.EngineID, Unsure: r.Unsure, Keep: r.Keep,
+		Box: r.Box, Engine: r.Engine, EngineID: r.EngineID, MayStillRun: r.MayStillRun, Keep: r.Keep,
 	}
 }
 
@@ -109,7 +109,7 @@ var stays = map[string]bool{
 // describes last, and Mend moves its output back.
 func (s *Store) NextAttempt(last, next *Record) error {
 	next.Attempt = max(next.Attempt, last.Number()+1)
-	next.Former = append(append([]Attempt{}, last.Former...), last.as())
+	next.PastAttempts = append(append([]Attempt{}, last.PastAttempts...), last.as())
 	next.CreatedAt, next.Dir, next.Moving = last.CreatedAt, last.Dir, 0
 	journal := *last
 	journal.Moving = last.Number()
@@ -127,14 +127,14 @@ func (s *Store) NextAttempt(last, next *Record) error {
 		err = s.Save(next)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("move the output of attempt %d away: %w", journal.Moving, err), s.Mend(&journal))
+		return errors.Join(fmt.Errorf("move the output of attempt %d away: %w", journal.Moving, err), s.FinishMove(&journal))
 	}
 	return nil
 }
 
-// Mend moves the output of the last attempt back if a process died while it moved it away
+// FinishMove moves the output of the last attempt back if a process died while it moved it away
 // for a next one. The caller holds the task's lock.
-func (s *Store) Mend(r *Record) error {
+func (s *Store) FinishMove(r *Record) error {
 	if r.Moving == 0 {
 		return nil
 	}
@@ -172,7 +172,7 @@ func moveAll(from, to string) error {
 
 // Attempts are all attempts, the last one included, oldest first.
 func (r *Record) Attempts() []Attempt {
-	return append(append([]Attempt{}, r.Former...), r.as())
+	return append(append([]Attempt{}, r.PastAttempts...), r.as())
 }
 
 // Knows reports whether this record has the attempt.

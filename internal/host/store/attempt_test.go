@@ -63,7 +63,7 @@ func finished(t *testing.T) (*Store, *Record) {
 
 func TestNextAttempt(t *testing.T) {
 	s, first := finished(t)
-	if err := s.NoteStop(task, StopSoft); err != nil {
+	if err := s.RequestStop(task, StopSoft); err != nil {
 		t.Fatal(err)
 	}
 	left := outputs(t, first.Dir)
@@ -71,10 +71,10 @@ func TestNextAttempt(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := s.Load(task)
-	if err != nil || r.Number() != 2 || r.Collected || len(r.Former) != 1 || r.Dir != first.Dir || !r.Knows("00000000000000a1") || r.Knows("") {
+	if err != nil || r.Number() != 2 || r.Collected || len(r.PastAttempts) != 1 || r.Dir != first.Dir || !r.Knows("00000000000000a1") || r.Knows("") {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if s.Stopped(task) != "" {
+	if s.StopRequest(task) != "" {
 		t.Error("the second attempt is stopped before it began")
 	}
 	if now := outputs(t, r.Dir); len(now) != 0 {
@@ -120,7 +120,7 @@ func TestDiesWhileMoving(t *testing.T) {
 				t.Fatal(err)
 			}
 			if mended {
-				if err := s.Mend(r); err != nil {
+				if err := s.FinishMove(r); err != nil {
 					t.Fatal(err)
 				}
 				if got := outputs(t, r.Dir); fmt.Sprint(got) != fmt.Sprint(left) || r.Moving != 0 {

@@ -21,7 +21,7 @@ func TestReasons(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := s.Load(task)
-	if err != nil || !slices.Equal(r.Reasons, next.Reasons) || !slices.Equal(r.Former[0].Reasons, want) {
+	if err != nil || !slices.Equal(r.Reasons, next.Reasons) || !slices.Equal(r.PastAttempts[0].Reasons, want) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	if was, err := r.At(1); err != nil || !slices.Equal(was.Reasons, want) {
@@ -53,13 +53,13 @@ func TestReasonsOfAnOlderVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := s.Load(task)
-	if err != nil || !slices.Equal(r.Reasons, workorder.Because(workorder.ReasonPush, "x; y")) || r.Status != workorder.StatusError || r.Dir != "d" || len(r.Former) != 2 {
+	if err != nil || !slices.Equal(r.Reasons, workorder.Because(workorder.ReasonPush, "x; y")) || r.Status != workorder.StatusError || r.Dir != "d" || len(r.PastAttempts) != 2 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if a := r.Former[0]; !slices.Equal(a.Reasons, workorder.Because(workorder.ReasonTimeout, "30 minutes")) || a.Box != "b" {
+	if a := r.PastAttempts[0]; !slices.Equal(a.Reasons, workorder.Because(workorder.ReasonTimeout, "30 minutes")) || a.Box != "b" {
 		t.Errorf("%+v", a)
 	}
-	if a := r.Former[1]; a.Reasons != nil || a.EndedBy != workorder.EndedByAgent {
+	if a := r.PastAttempts[1]; a.Reasons != nil || a.EndedBy != workorder.EndedByAgent {
 		t.Errorf("%+v", a)
 	}
 }

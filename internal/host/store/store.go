@@ -45,8 +45,8 @@ type Record struct {
 	AttemptID string    `json:"attempt_id,omitempty"`
 	Attempt   int       `json:"attempt,omitempty"`
 	StartedAt time.Time `json:"started_at,omitzero"`
-	// Former are the attempts before it, oldest first.
-	Former []Attempt `json:"former,omitempty"`
+	// PastAttempts are the attempts before it, oldest first.
+	PastAttempts []Attempt `json:"former,omitempty"`
 	// Moving is the attempt whose output is being moved away for the next one; 0 if there is none.
 	Moving int `json:"moving,omitempty"`
 	// Request is the user's request, so that he need not repeat it.
@@ -58,10 +58,10 @@ type Record struct {
 	Engine string `json:"engine,omitempty"` // the address of that engine
 	// EngineID is the engine's identity, at whatever address; empty if unknown.
 	EngineID string `json:"engine_id,omitempty"`
-	// Unsure reports that a box may live although the attempt is over: the engine became
+	// MayStillRun reports that a box may live although the attempt is over: the engine became
 	// unavailable while it was being started.
-	Unsure bool `json:"unsure,omitempty"`
-	Keep   bool `json:"keep,omitempty"`
+	MayStillRun bool `json:"unsure,omitempty"`
+	Keep        bool `json:"keep,omitempty"`
 	// Deadline is when the run must have ended by its own timeout.
 	Deadline time.Time `json:"deadline,omitzero"`
 	// LocalRepo is the repository on this machine that the run works for.
@@ -321,8 +321,8 @@ func (s *Store) lock(id string) (*Lock, error) {
 	return &Lock{f: f}, nil
 }
 
-// Held reports whether a process follows or collects the task now.
-func (s *Store) Held(id string) bool {
+// Locked reports whether a process follows or collects the task now.
+func (s *Store) Locked(id string) bool {
 	l, err := s.lock(id)
 	if err != nil {
 		return errors.Is(err, ErrLocked)
@@ -340,14 +340,14 @@ const (
 	StopKill Stop = "kill" // end at once
 )
 
-// NoteStop saves a request to end the task, before it ends. The request is not in the
+// RequestStop saves a request to end the task, before it ends. The request is not in the
 // record, which only the lock's holder writes.
-func (s *Store) NoteStop(id string, kind Stop) error {
+func (s *Store) RequestStop(id string, kind Stop) error {
 	return statedir.WriteFile(filepath.Join(s.TaskDir(id), stopFile), []byte(kind), 0o600)
 }
 
-// Stopped is the saved request; empty if there is none.
-func (s *Store) Stopped(id string) Stop {
+// StopRequest is the saved request; empty if there is none.
+func (s *Store) StopRequest(id string) Stop {
 	b, _ := os.ReadFile(filepath.Join(s.TaskDir(id), stopFile)) // an unreadable one counts as none
 	return Stop(b)
 }

@@ -9,37 +9,37 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Do is a kind of action.
-type Do string
+// ActionKind is a kind of action.
+type ActionKind string
 
 // The actions. The first group changes the state, and Next is asked again.
 const (
-	AwaitLock  Do = "await lock"  // until the other command is done with the task
-	AwaitLimit Do = "await limit" // until Action.Until, without the lock
-	EndBox     Do = "end sandbox" // and collect its result
-	Collect    Do = "collect"     // collect the result of the last box
-	AskRemote  Do = "ask remote"  // load the project and ask its remote
-	LookAtPull Do = "look at pull request"
+	ActionAwaitLock  ActionKind = "await lock"  // until the other command is done with the task
+	ActionAwaitLimit ActionKind = "await limit" // until Action.Until, without the lock
+	ActionEndBox     ActionKind = "end sandbox" // and collect its result
+	ActionCollect    ActionKind = "collect"     // collect the result of the last box
+	ActionReadRemote ActionKind = "ask remote"  // load the project and ask its remote
+	ActionReadPR     ActionKind = "look at pull request"
 
-	Begin        Do = "begin"         // a task that is not known yet
-	BeginAgain   Do = "begin again"   // a task that only this machine knows: the remote has nothing of it
-	GoOn         Do = "go on"         // a next attempt, from what the remote has
-	Follow       Do = "follow"        // the box that runs on this machine
-	Report       Do = "report"        // the result of the last attempt on this machine
-	ReportRemote Do = "report remote" // the last attempt that the remote knows
-	Open         Do = "open"          // the pull request
-	Nothing      Do = "nothing"       // for the reason in Action.Says
+	ActionBegin        ActionKind = "begin"         // a task that is not known yet
+	ActionRestart      ActionKind = "begin again"   // a task that only this machine knows: the remote has nothing of it
+	ActionContinue     ActionKind = "go on"         // a next attempt, from what the remote has
+	ActionFollow       ActionKind = "follow"        // the box that runs on this machine
+	ActionReport       ActionKind = "report"        // the result of the last attempt on this machine
+	ActionReportRemote ActionKind = "report remote" // the last attempt that the remote knows
+	ActionOpenPR       ActionKind = "open"          // the pull request
+	ActionNone         ActionKind = "nothing"       // for the reason in Action.Message
 )
 
 // Action is the next step.
 type Action struct {
-	Do Do
-	// Until is when a limit resets. AwaitLimit waits for it; the report of a parked task names it.
+	Kind ActionKind
+	// Until is when a limit resets. ActionAwaitLimit waits for it; the report of a parked task names it.
 	Until time.Time
 	// Unknown reports that Until is a guess: the limit's end is not known.
 	Unknown bool
-	Says    string
-	// Attempt describes what Begin, BeginAgain and GoOn start.
+	Message string
+	// Attempt describes the attempt of ActionBegin, ActionRestart and ActionContinue.
 	Attempt Attempt
 }
 
@@ -71,13 +71,13 @@ func Next(s State) (Action, error) {
 func onlyNew(s State) (Action, error) {
 	switch {
 	case s.Record != nil:
-		return Action{}, s.Refuse(Exists)
+		return Action{}, s.Refuse(RefusalExists)
 	case s.Fresh, s.DryRun: // a rehearsal does not ask the remote
 		return s.begin(), nil
 	case s.Remote == nil:
-		return Action{Do: AskRemote}, nil
+		return Action{Kind: ActionReadRemote}, nil
 	case s.Remote.Err == nil && s.Remote.Known:
-		return Action{}, s.Refuse(ExistsElsewhere)
+		return Action{}, s.Refuse(RefusalExistsElsewhere)
 	}
 	return s.begin(), nil // if there is a fault, making the job reports it
 }
@@ -86,19 +86,19 @@ func onlyNew(s State) (Action, error) {
 func here(s State) (Action, error) {
 	rec := s.Record
 	switch {
-	case s.Runs, s.Held && !rec.Collected: // the holder of the lock follows the box, or is deciding
+	case s.BoxRunning, s.Locked && !rec.Collected: // the holder of the lock follows the box, or is deciding
 		if s.Verb != Create {
-			return Action{}, s.Refuse(Running)
+			return Action{}, s.Refuse(RefusalRunning)
 		}
-		return Action{Do: Follow}, nil
-	case s.Held:
-		return Action{Do: AwaitLock}, nil
+		return Action{Kind: ActionFollow}, nil
+	case s.Locked:
+		return Action{Kind: ActionAwaitLock}, nil
 	case !rec.Collected:
-		return Action{Do: Collect}, nil
-	case rec.AttemptID != s.First:
-		return Action{Do: Report}, nil // another command continued it meanwhile, which answers this request
+		return Action{Kind: ActionCollect}, nil
+	case rec.AttemptID != s.LastAtStart:
+		return Action{Kind: ActionReport}, nil // another command continued it meanwhile, which answers this request
 	}
-	return s.after(endingHere(rec), Report, Action{Do: AskRemote})
+	return s.after(endingHere(rec), ActionReport, Action{Kind: ActionReadRemote})
 }
 
 // remote decides by the remote's state, too.
@@ -106,17 +106,17 @@ func remote(s State) (Action, error) {
 	on := s.Remote
 	switch {
 	case on == nil:
-		return Action{Do: AskRemote}, nil
+		return Action{Kind: ActionReadRemote}, nil
 	case on.Err != nil && s.Record == nil && s.Verb == Create:
 		return s.begin(), nil // making the job reports the fault
 	case on.Err != nil:
 		return Action{}, on.Err
 	case s.Verb == Revise && s.nothing() != "":
-		return Action{Do: Nothing, Says: s.nothing()}, nil
+		return Action{Kind: ActionNone, Message: s.nothing()}, nil
 	}
 	if last := on.Last(); last != nil && !s.DryRun && (s.Record == nil || !s.Record.Knows(last.ID)) && last.Status != "" {
 		// Another machine ended it. Whether an attempt without an end still lives is found out by the box.
-		return s.after(endingElsewhere(on.State), ReportRemote, Action{})
+		return s.after(endingElsewhere(on.State), ActionReportRemote, Action{})
 	}
 	return start(s)
 }
@@ -125,16 +125,16 @@ func remote(s State) (Action, error) {
 func start(s State) (Action, error) {
 	switch {
 	case s.Remote.Known:
-		return goOn(s)
+		return continueTask(s)
 	case s.Record != nil && s.Verb != Revise && s.Verb != Rebase:
 		return beginAgain(s)
 	case s.Record == nil && s.Verb == Create:
 		return s.begin(), nil
 	}
-	return Action{}, s.Refuse(Unknown)
+	return Action{}, s.Refuse(RefusalUnknown)
 }
 
-func goOn(s State) (_ Action, err error) {
+func continueTask(s State) (_ Action, err error) {
 	on, next := s.Remote, Attempt{Mode: workorder.ModeContinue, Text: s.Text, Branch: s.Branch}
 	switch s.Verb {
 	case Revise:
@@ -165,7 +165,7 @@ func goOn(s State) (_ Action, err error) {
 			return Action{}, err
 		}
 	}
-	return Action{Do: GoOn, Attempt: next}, nil
+	return Action{Kind: ActionContinue, Attempt: next}, nil
 }
 
 func beginAgain(s State) (Action, error) {
@@ -174,11 +174,11 @@ func beginAgain(s State) (Action, error) {
 	next.Text, next.Branch, next.Base, next.Lost = cmp.Or(s.Text, s.OrderText), cmp.Or(s.Branch, rec.TargetBranch), rec.Branch, rec.Box != ""
 	switch wasPlan := rec.Mode == workorder.ModePlan; {
 	case next.Text == "":
-		return Action{}, s.Refuse(NoText)
+		return Action{}, s.Refuse(RefusalNoText)
 	case wasPlan && !s.Plan, !wasPlan && s.Plan && rec.Box != "":
 		return Action{}, s.Refuse(planned(wasPlan))
 	}
-	return Action{Do: BeginAgain, Attempt: next}, nil
+	return Action{Kind: ActionRestart, Attempt: next}, nil
 }
 
 func (s State) begin() Action {
@@ -186,14 +186,14 @@ func (s State) begin() Action {
 	if s.Plan {
 		next.Mode = workorder.ModePlan
 	}
-	return Action{Do: Begin, Attempt: next}
+	return Action{Kind: ActionBegin, Attempt: next}
 }
 
-func planned(was bool) Why {
+func planned(was bool) RefusalCode {
 	if was {
-		return IsPlan
+		return RefusalPlan
 	}
-	return IsNoPlan
+	return RefusalNotPlan
 }
 
 // branch is the named branch of the task, else the one that the remote knows.
@@ -201,7 +201,7 @@ func (s State) branch(named string) (string, error) {
 	on := s.Remote
 	switch {
 	case on.State != nil && named != "" && named != on.State.TargetBranch:
-		return "", s.Refuse(OtherBranch)
+		return "", s.Refuse(RefusalOtherBranch)
 	case on.State != nil:
 		return on.State.TargetBranch, nil
 	case named != "":
@@ -209,25 +209,25 @@ func (s State) branch(named string) (string, error) {
 	case len(on.Branches) == 1:
 		return on.Branches[0], nil
 	case len(on.Branches) == 0 && on.Warning != "":
-		return "", s.Refuse(StateUnreadable)
+		return "", s.Refuse(RefusalStateUnreadable)
 	case len(on.Branches) == 0:
-		return "", s.Refuse(NoBranch)
+		return "", s.Refuse(RefusalNoBranch)
 	}
-	return "", s.Refuse(SeveralBranches)
+	return "", s.Refuse(RefusalSeveralBranches)
 }
 
 // after decides by the ending of the last attempt. It returns report if no other attempt follows, else next; if next is empty,
 // the remote has answered already and start decides.
-func (s State) after(last ending, report Do, next Action) (Action, error) {
+func (s State) after(last ending, report ActionKind, next Action) (Action, error) {
 	switch verdict := s.judge(last); {
-	case verdict == another && next.Do == "":
+	case verdict == another && next.Kind == "":
 		return start(s)
 	case verdict == another:
 		return next, nil
 	case verdict == parked:
-		a := Action{Do: report}
+		a := Action{Kind: report}
 		if s.Wait {
-			a.Do = AwaitLimit
+			a.Kind = ActionAwaitLimit
 		}
 		if last.resumeAt != nil {
 			a.Until = *last.resumeAt
@@ -236,9 +236,9 @@ func (s State) after(last ending, report Do, next Action) (Action, error) {
 		}
 		return a, nil
 	case s.Verb == Create:
-		return Action{Do: report}, nil
+		return Action{Kind: report}, nil
 	}
-	return Action{}, s.Refuse(Done, string(last.status))
+	return Action{}, s.Refuse(RefusalDone, string(last.status))
 }
 
 type verdict int
@@ -254,7 +254,7 @@ func (s State) judge(last ending) verdict {
 	switch {
 	case s.Verb == Rebase:
 		return another // its ending does not matter for this request
-	case last.status == workorder.StatusParked && last.resumeAt == nil && s.Wait && !s.Waited && !s.Now:
+	case last.status == workorder.StatusParked && last.resumeAt == nil && s.Wait && !s.WaitedOnce && !s.Now:
 		return parked
 	case last.status == workorder.StatusParked && last.resumeAt != nil && last.resumeAt.After(s.Time) && !s.Now:
 		return parked
@@ -277,20 +277,20 @@ func (s State) judge(last ending) verdict {
 // read collects the result of a task that has ended, and opens its pull request.
 func read(s State) (Action, error) {
 	switch rec := s.Record; {
-	case s.Runs, !rec.Collected && s.Held:
-		return Action{}, s.Refuse(StillRunning)
+	case s.BoxRunning, !rec.Collected && s.Locked:
+		return Action{}, s.Refuse(RefusalStillRunning)
 	case !rec.Collected:
-		return Action{Do: Collect}, nil
+		return Action{Kind: ActionCollect}, nil
 	case s.Verb == Read:
-		return Action{Do: Report}, nil
-	case s.Pull == nil:
-		return Action{Do: LookAtPull}, nil
-	case s.Pull.NoResult != nil:
-		return Action{}, s.Refuse(NoResult)
-	case s.Pull.Nothing != "":
-		return Action{}, s.Refuse(NothingToOpen)
-	case !s.Pull.Token:
-		return Action{}, s.Refuse(NoToken)
+		return Action{Kind: ActionReport}, nil
+	case s.PR == nil:
+		return Action{Kind: ActionReadPR}, nil
+	case s.PR.NoResult != nil:
+		return Action{}, s.Refuse(RefusalNoResult)
+	case s.PR.NothingToOpen != "":
+		return Action{}, s.Refuse(RefusalNothingToOpen)
+	case !s.PR.Token:
+		return Action{}, s.Refuse(RefusalNoToken)
 	}
-	return Action{Do: Open}, nil
+	return Action{Kind: ActionOpenPR}, nil
 }

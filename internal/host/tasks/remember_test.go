@@ -24,24 +24,24 @@ func TestRemember(t *testing.T) {
 	for name, c := range map[string]struct {
 		verb Verb
 		rec  *store.Record
-		said Said
+		said GivenFlags
 		file string
 		hold []string
 		code int
 	}{
-		"nothing is said":         {Continue, rec("/p"), Said{}, "/p", []string{"branch", "allow", "network"}, 0},
-		"the same folder":         {Continue, rec("/p"), Said{Out: "/out"}, "/p", []string{"branch", "allow", "network"}, 0},
-		"another folder":          {Continue, rec("/p"), Said{Out: "/other"}, "", nil, workorder.ExitUsage},
-		"another project":         {Continue, rec("/p"), Said{Given: map[string]string{"project": "--project"}}, "", []string{"branch", "allow", "network"}, 0},
-		"another branch":          {Continue, rec("/p"), Said{Given: map[string]string{"branch": "--branch"}}, "/p", []string{"allow", "network"}, 0},
-		"a mode without rules":    {Continue, rec("/p"), Said{Given: map[string]string{"network": "--network"}, Network: "open"}, "/p", []string{"branch"}, 0},
-		"the mode that has rules": {Continue, rec("/p"), Said{Given: map[string]string{"network": "--network"}, Network: "restricted"}, "/p", []string{"branch", "allow"}, 0},
-		"no project is recorded":  {Revise, rec(""), Said{}, "", nil, workorder.ExitNoProject},
-		"it was detected":         {Continue, detected(), Said{}, "", []string{"branch", "allow", "network"}, 0},
-		"detected, to revise":     {Revise, detected(), Said{}, "", []string{"branch", "allow", "network"}, 0},
-		"detected, to rebase":     {Rebase, detected(), Said{}, "", []string{"branch", "allow", "network"}, 0},
-		"it is given instead":     {Revise, rec(""), Said{Given: map[string]string{"project": "--project"}}, "", []string{"branch", "allow", "network"}, 0},
-		"or found by create":      {Create, rec(""), Said{}, "", []string{"branch", "allow", "network"}, 0},
+		"nothing is said":         {Continue, rec("/p"), GivenFlags{}, "/p", []string{"branch", "allow", "network"}, 0},
+		"the same folder":         {Continue, rec("/p"), GivenFlags{Out: "/out"}, "/p", []string{"branch", "allow", "network"}, 0},
+		"another folder":          {Continue, rec("/p"), GivenFlags{Out: "/other"}, "", nil, workorder.ExitUsage},
+		"another project":         {Continue, rec("/p"), GivenFlags{Given: map[string]string{"project": "--project"}}, "", []string{"branch", "allow", "network"}, 0},
+		"another branch":          {Continue, rec("/p"), GivenFlags{Given: map[string]string{"branch": "--branch"}}, "/p", []string{"allow", "network"}, 0},
+		"a mode without rules":    {Continue, rec("/p"), GivenFlags{Given: map[string]string{"network": "--network"}, Network: "open"}, "/p", []string{"branch"}, 0},
+		"the mode that has rules": {Continue, rec("/p"), GivenFlags{Given: map[string]string{"network": "--network"}, Network: "restricted"}, "/p", []string{"branch", "allow"}, 0},
+		"no project is recorded":  {Revise, rec(""), GivenFlags{}, "", nil, workorder.ExitNoProject},
+		"it was detected":         {Continue, detected(), GivenFlags{}, "", []string{"branch", "allow", "network"}, 0},
+		"detected, to revise":     {Revise, detected(), GivenFlags{}, "", []string{"branch", "allow", "network"}, 0},
+		"detected, to rebase":     {Rebase, detected(), GivenFlags{}, "", []string{"branch", "allow", "network"}, 0},
+		"it is given instead":     {Revise, rec(""), GivenFlags{Given: map[string]string{"project": "--project"}}, "", []string{"branch", "allow", "network"}, 0},
+		"or found by create":      {Create, rec(""), GivenFlags{}, "", []string{"branch", "allow", "network"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -87,7 +87,7 @@ func TestPullOf(t *testing.T) {
 		"none was opened":          {&store.Record{TaskID: id}, 0, false, 0, workorder.ExitUsage},
 		"the task is unknown here": {nil, 0, false, 0, workorder.ExitNotFound},
 	} {
-		if got, err := PullOf(id, c.rec, c.said, c.file); got != c.want || c.code == 0 != (err == nil) || err != nil && fault.Code(err) != c.code {
+		if got, err := PRNumber(id, c.rec, c.said, c.file); got != c.want || c.code == 0 != (err == nil) || err != nil && fault.Code(err) != c.code {
 			t.Errorf("%s: %d, %v", name, got, err)
 		}
 	}
@@ -96,7 +96,7 @@ func TestPullOf(t *testing.T) {
 func TestCheckBranch(t *testing.T) {
 	t.Parallel()
 	for branch, ok := range map[string]bool{"": true, "agent/" + id: true, "agent/" + id + "-x": true, "main": false, "agent/T-00000000-x": false} {
-		if err := (Asked{Task: id, Branch: branch}).CheckBranch(); (err == nil) != ok {
+		if err := (Request{Task: id, Branch: branch}).CheckBranch(); (err == nil) != ok {
 			t.Errorf("%q: %v", branch, err)
 		}
 	}

@@ -97,8 +97,8 @@ const (
 	Read     Verb = "read" // the output of the last attempt
 )
 
-// Asked is the user's request, with the flags that decide.
-type Asked struct {
+// Request is the user's request, with the flags that decide.
+type Request struct {
 	Verb   Verb
 	Task   string // its id
 	Fresh  bool   // the id was made for this command, so no other can know it
@@ -113,26 +113,26 @@ type Asked struct {
 }
 
 // OnlyNew reports whether the task must be a new one.
-func (a Asked) OnlyNew() bool { return a.Verb == Create && (a.Fresh || !a.IfExists) }
+func (a Request) OnlyNew() bool { return a.Verb == Create && (a.Fresh || !a.IfExists) }
 
 // State is everything that decides the next step.
 type State struct {
-	Asked
+	Request
 	Time time.Time
 
 	Record *store.Record // nil if this state folder does not know the task
-	// First is the last attempt of the record when the command began: an attempt that another command adds
+	// LastAtStart is the last attempt of the record when the command began: an attempt that another command adds
 	// meanwhile also answers this request.
-	First string
-	Held  bool // another command has the lock of the task
-	Runs  bool // the box of the last attempt runs
+	LastAtStart string
+	Locked      bool // another command has the lock of the task
+	BoxRunning  bool // the box of the last attempt runs
 	// OrderText and OrderTextErr are the text of the last attempt's order.
 	OrderText    string
 	OrderTextErr error
-	Waited       bool // this command has waited for a limit whose end is unknown
+	WaitedOnce   bool // this command has waited for a limit whose end is unknown
 
-	Remote *Remote // nil if it was not asked yet
-	Pull   *Pull   // nil if not looked up yet; only OpenPR needs it
+	Remote *Remote  // nil if it was not asked yet
+	PR     *PRState // nil if not looked up yet; only OpenPR needs it
 }
 
 // Remote is what the remote knows of a task.
@@ -163,12 +163,12 @@ func (r *Remote) Base() string {
 	return r.State.BaseBranch
 }
 
-// Pull decides whether a task's pull request can be opened.
-type Pull struct {
-	NoResult error  // why there is no result
-	Nothing  string // why there is nothing to open; empty if there is something
-	Repo     string
-	Token    bool // there is a token for the forge
+// PRState decides whether a task's pull request can be opened.
+type PRState struct {
+	NoResult      error  // why there is no result
+	NothingToOpen string // why there is nothing to open; empty if there is something
+	Repo          string
+	Token         bool // there is a token for the forge
 }
 
 // ending is how the last attempt ended.

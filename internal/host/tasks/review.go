@@ -118,31 +118,31 @@ func pullNumber(rec *store.Record) int {
 	return 0
 }
 
-// Pulls opens pull requests on the forge of a repository.
-type Pulls interface {
+// PRClient opens pull requests on the forge of a repository.
+type PRClient interface {
 	HasToken() bool
 	// Open opens or updates the pull request. With an error it may still return one: then only a part failed.
-	Open(ctx context.Context, order *workorder.Order, res *workorder.Result, told pullrequest.Told) (pr *workorder.PR, warnings []string,
+	Open(ctx context.Context, order *workorder.Order, res *workorder.Result, told pullrequest.ReportInput) (pr *workorder.PR, warnings []string,
 		err error)
 	// Answer posts the missing answers to reviewers.
 	Answer(ctx context.Context, order *workorder.Order, res *workorder.Result, pr int) ([]workorder.ReviewAnswer, error)
 }
 
-// Opening opens the pull request of a task whose run could not open it.
-type Opening struct {
+// PROpener opens the pull request of a task whose run could not open it.
+type PROpener struct {
 	Draft   bool
 	Base    string // if empty the project's, else the task's
-	Connect func(context.Context, *workorder.Order) (Pulls, error)
+	Connect func(context.Context, *workorder.Order) (PRClient, error)
 
 	order *workorder.Order
 	res   *workorder.Result
-	pulls Pulls
+	pulls PRClient
 }
 
 // look reads the output of the last attempt, and connects to the forge.
-func (o *Opening) look(ctx context.Context, rec *store.Record) (p *Pull, err error) {
+func (o *PROpener) look(ctx context.Context, rec *store.Record) (p *PRState, err error) {
 	if o.res, err = outcome.ReadResult(rec); err != nil {
-		return &Pull{NoResult: err}, nil
+		return &PRState{NoResult: err}, nil
 	}
 	if o.order, err = savedOrder(rec.Dir); err != nil {
 		return nil, err
@@ -156,8 +156,8 @@ func (o *Opening) look(ctx context.Context, rec *store.Record) (p *Pull, err err
 		pr.Base = o.Base
 	}
 	o.order.PR = &pr
-	p = &Pull{Repo: text.Clean(o.order.Repo), Nothing: pullrequest.Why(o.order, o.res)}
-	if p.Nothing == "" {
+	p = &PRState{Repo: text.Clean(o.order.Repo), NothingToOpen: pullrequest.SkipReason(o.order, o.res)}
+	if p.NothingToOpen == "" {
 		if o.pulls, err = o.Connect(ctx, o.order); err != nil {
 			return nil, err
 		}
@@ -167,8 +167,8 @@ func (o *Opening) look(ctx context.Context, rec *store.Record) (p *Pull, err err
 }
 
 // open opens the pull request, and posts the answers to feedback that the run could not post.
-func (o *Opening) open(ctx context.Context, rec *store.Record) (pr *workorder.PR, warnings []string, err error) {
-	told, _ := outcome.Tell(rec, o.res)
+func (o *PROpener) open(ctx context.Context, rec *store.Record) (pr *workorder.PR, warnings []string, err error) {
+	told, _ := outcome.LoadReport(rec, o.res)
 	pr, warnings, err = o.pulls.Open(ctx, o.order, o.res, told)
 	if pr == nil {
 		return nil, warnings, err
@@ -176,7 +176,7 @@ func (o *Opening) open(ctx context.Context, rec *store.Record) (pr *workorder.PR
 	if aerr := outcome.Amend(rec, func(r *workorder.Result) { r.PR = pr }); err != nil || aerr != nil {
 		return nil, warnings, errors.Join(err, aerr)
 	}
-	if pullrequest.WhyNotAnswer(o.order, o.res) != "" {
+	if pullrequest.AnswerSkipReason(o.order, o.res) != "" {
 		return pr, warnings, nil
 	}
 	answers, err := o.pulls.Answer(ctx, o.order, o.res, pr.Number)
@@ -192,9 +192,9 @@ func savedOrder(dir string) (*workorder.Order, error) {
 	return workorder.DecodeOrder(b)
 }
 
-// OfPull is the task of a pull request's branch. It refuses pull requests that are of a fork, of another branch or not open: this
+// TaskOfPR is the task of a pull request's branch. It refuses pull requests that are of a fork, of another branch or not open: this
 // program must not write to them.
-func OfPull(pr *forge.PR) (id string, err error) {
+func TaskOfPR(pr *forge.PR) (id string, err error) {
 	branch := text.Clean(pr.Head)
 	id, ok := branchTask(pr.Head)
 	hint := ""

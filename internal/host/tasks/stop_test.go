@@ -13,12 +13,12 @@ func TestNextStop(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		collected, held bool
-		want            Do
+		want            ActionKind
 	}{
-		{false, false, EndBox},
-		{false, true, EndBox},
-		{true, true, AwaitLock},
-		{true, false, Report},
+		{false, false, ActionEndBox},
+		{false, true, ActionEndBox},
+		{true, true, ActionAwaitLock},
+		{true, false, ActionReport},
 	} {
 		if got := nextStop(c.collected, c.held); got != c.want {
 			t.Errorf("collected %t, held %t: %s, want %s", c.collected, c.held, got, c.want)
@@ -76,7 +76,7 @@ func TestStopping(t *testing.T) {
 				defer lock.Unlock()
 			}
 			before := b.looks
-			got, err := (&Stopping{Store: st, Boxes: b}).Run(ctx, rec, time.Second)
+			got, err := (&Stopper{Store: st, Attempts: b}).Run(ctx, rec, time.Second)
 			if b.looks-before != c.looks || len(b.did) != c.collects {
 				t.Errorf("%d looks, %q", b.looks-before, b.did)
 			}
@@ -86,7 +86,7 @@ func TestStopping(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || !got.Collected || st.Held(id) {
+			if err != nil || !got.Collected || st.Locked(id) {
 				t.Errorf("%+v, %v", got, err)
 			}
 		})

@@ -30,27 +30,27 @@ func TestAsks(t *testing.T) {
 		yaml  string
 		gives []string
 		net   workorder.NetworkMode
-		user  User // beside that
+		user  UserOverrides // beside that
 		want  []string
 	}{
-		"its remote, a token for all servers":     {yaml: command + "repo: https://example.com/own.git\n", user: User{Token: true}, want: []string{"repo"}},
-		"… by SSH, whose forge gets it":           {yaml: command + "repo: git@example.com:own.git\n", user: User{Token: true}, want: []string{"repo"}},
-		"… which the user gives":                  {yaml: command + "repo: https://example.com/own.git\n", gives: []string{"repo"}, user: User{Token: true}},
+		"its remote, a token for all servers":     {yaml: command + "repo: https://example.com/own.git\n", user: UserOverrides{Token: true}, want: []string{"repo"}},
+		"… by SSH, whose forge gets it":           {yaml: command + "repo: git@example.com:own.git\n", user: UserOverrides{Token: true}, want: []string{"repo"}},
+		"… which the user gives":                  {yaml: command + "repo: https://example.com/own.git\n", gives: []string{"repo"}, user: UserOverrides{Token: true}},
 		"its remote, no such token":               {yaml: command + "repo: https://example.com/own.git\n", want: []string{"repo, unless shown"}},
 		"its remote by SSH, no such token":        {yaml: command + "repo: git@example.com:own.git\n", want: []string{"repo, unless shown"}},
-		"its folder, a token for all servers":     {yaml: command + "repo: .\n", user: User{Token: true}},
-		"a forge, a token for all servers":        {yaml: command + "repo: .\npr: {api_url: 'https://evil.example/api/v3', repository: a/b}\n", user: User{Token: true}, want: []string{"pr.repository", "pr.api_url"}},
-		"… whatever repository the user says":     {yaml: command + "repo: .\npr: {api_url: 'https://evil.example/api/v3', repository: a/b}\n", gives: []string{"repo"}, user: User{Token: true, Repo: "https://evil.example/a/b"}, want: []string{"pr.api_url"}},
+		"its folder, a token for all servers":     {yaml: command + "repo: .\n", user: UserOverrides{Token: true}},
+		"a forge, a token for all servers":        {yaml: command + "repo: .\npr: {api_url: 'https://evil.example/api/v3', repository: a/b}\n", user: UserOverrides{Token: true}, want: []string{"pr.repository", "pr.api_url"}},
+		"… whatever repository the user says":     {yaml: command + "repo: .\npr: {api_url: 'https://evil.example/api/v3', repository: a/b}\n", gives: []string{"repo"}, user: UserOverrides{Token: true, Repo: "https://evil.example/a/b"}, want: []string{"pr.api_url"}},
 		"pull requests of a path":                 {yaml: command + "repo: .\npr: {api_url: 'https://example.com/api/v3', repository: a/b}\n", want: []string{"pr.repository"}},
 		"pull requests of another repository":     {yaml: command + "repo: https://example.com/a/own.git\npr: {repository: a/private}\n", want: []string{"repo, unless shown", "pr.repository"}},
-		"… than the user gives":                   {yaml: command + "repo: https://example.com/a/private\npr: {repository: a/private}\n", gives: []string{"repo"}, user: User{Repo: "https://example.com/a/b"}, want: []string{"pr.repository"}},
-		"… may give":                              {yaml: command + "repo: https://example.com/a/own.git\npr: {repository: a/own}\n", user: User{AnyRepo: true}, want: []string{"repo, unless shown", "pr.repository"}},
+		"… than the user gives":                   {yaml: command + "repo: https://example.com/a/private\npr: {repository: a/private}\n", gives: []string{"repo"}, user: UserOverrides{Repo: "https://example.com/a/b"}, want: []string{"pr.repository"}},
+		"… may give":                              {yaml: command + "repo: https://example.com/a/own.git\npr: {repository: a/own}\n", user: UserOverrides{AnyRepo: true}, want: []string{"repo, unless shown", "pr.repository"}},
 		"… of a forge that is no GitHub":          {yaml: command + "repo: https://gitlab.com/a/own.git\npr: {api_url: 'https://ghe.example/api/v3'}\n", want: []string{"repo, unless shown", "pr.api_url"}},
 		"pull requests of the one that is cloned": {yaml: command + "repo: git@example.com:a/own.git\npr: {repository: A/own, api_url: 'https://example.com/api/v3'}\n", want: []string{"repo, unless shown"}},
 		"… on another server":                     {yaml: command + "repo: git@example.com:a/own.git\npr: {repository: a/own, api_url: 'https://ghe.example/api/v3'}\n", want: []string{"repo, unless shown", "pr.api_url"}},
-		"objects of elsewhere":                    {yaml: command + "repo: .\n", user: User{Borrows: []string{"/private/objects"}}, want: []string{"repo"}},
-		"… whichever folder of it the user names": {yaml: command + "repo: .\n", gives: []string{"repo"}, user: User{Borrows: []string{"/private/objects"}}, want: []string{"repo"}},
-		"nothing":                               {yaml: "repo: .\nservices: {redis: {image: 'redis:7'}}\nlifecycle: {setup: [make]}\nnetwork: full\nlimits: {memory: 4g}\n", user: User{MemoryBytes: 8 << 30}},
+		"objects of elsewhere":                    {yaml: command + "repo: .\n", user: UserOverrides{Borrows: []string{"/private/objects"}}, want: []string{"repo"}},
+		"… whichever folder of it the user names": {yaml: command + "repo: .\n", gives: []string{"repo"}, user: UserOverrides{Borrows: []string{"/private/objects"}}, want: []string{"repo"}},
+		"nothing":                               {yaml: "repo: .\nservices: {redis: {image: 'redis:7'}}\nlifecycle: {setup: [make]}\nnetwork: full\nlimits: {memory: 4g}\n", user: UserOverrides{MemoryBytes: 8 << 30}},
 		"the harness's own key":                 {yaml: "secrets: {ANTHROPIC_API_KEY: env://ANTHROPIC_API_KEY}\n"},
 		"another of its keys":                   {yaml: "secrets: {ANTHROPIC_API_KEY: env://CLAUDE_CODE_OAUTH_TOKEN}\n"},
 		"codex":                                 {yaml: "harness: codex\nsecrets: {CODEX_API_KEY: env://OPENAI_API_KEY}\n"},
@@ -73,9 +73,9 @@ func TestAsks(t *testing.T) {
 		"prices":                                {yaml: "secrets: {ANTHROPIC_API_KEY: env://ANTHROPIC_API_KEY}\ngateway: {prices: {m: {input: 0, output: 0}}}\n", want: []string{"gateway.prices"}},
 		"how the box is held":                   {yaml: command + "isolation: privileged\noci_runtime: runc\nimage: mine:1\n", want: []string{"isolation", "oci_runtime", "image"}},
 		"… which the user says":                 {yaml: command + "isolation: privileged\noci_runtime: runc\nimage: mine:1\n", gives: []string{"isolation", "oci_runtime", "image"}},
-		"limits above the defaults":             {yaml: command + "limits: {memory: 900g, pids: 4097, cpus: 64, disk: 900g}\n", user: User{MemoryBytes: 8 << 30}, want: []string{"limits.memory", "limits.pids"}},
+		"limits above the defaults":             {yaml: command + "limits: {memory: 900g, pids: 4097, cpus: 64, disk: 900g}\n", user: UserOverrides{MemoryBytes: 8 << 30}, want: []string{"limits.memory", "limits.pids"}},
 		"limits of a machine not known":         {yaml: command + "limits: {memory: 64m, pids: 4096}\n", want: []string{"limits.memory"}},
-		"limits up to the defaults":             {yaml: command + "limits: {memory: 8g, pids: 4096}\n", user: User{MemoryBytes: 8 << 30}},
+		"limits up to the defaults":             {yaml: command + "limits: {memory: 8g, pids: 4096}\n", user: UserOverrides{MemoryBytes: 8 << 30}},
 		"confined, said":                        {yaml: command + "isolation: confined\n"},
 		"another repository":                    {yaml: command + "repo: https://example.com/private.git\n", want: []string{"repo"}},
 		"… which the user says too":             {yaml: command + "repo: https://example.com/private.git\n", gives: []string{"repo"}},
@@ -91,13 +91,13 @@ func TestAsks(t *testing.T) {
 			u := c.user
 			u.Gives, u.Network = func(key string) bool { return slices.Contains(c.gives, key) }, c.net
 			u.Own = func(repo string) bool { return localrepo.Within(repo, "/clone") || strings.Contains(repo, "own.git") }
-			for _, a := range Asks(p, u) {
+			for _, a := range Permissions(p, u) {
 				key := a.Key
 				if a.Claim {
 					key += ", unless shown"
 				}
 				keys = append(keys, key)
-				if a.Value == "" || a.Why == "" {
+				if a.Value == "" || a.Reason == "" {
 					t.Errorf("says nothing: %+v", a)
 				}
 			}
@@ -251,27 +251,27 @@ func TestManyLargeScripts(t *testing.T) {
 
 func TestBook(t *testing.T) {
 	state, dir := t.TempDir(), t.TempDir()
-	b := Open(filepath.Join(state, "new"))
+	s := Open(filepath.Join(state, "new"))
 	file := filepath.Join(dir, "p.yaml")
 	put(t, file, "x")
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	if e, err := b.Look(file); e != nil || err != nil {
+	if e, err := s.Lookup(file); e != nil || err != nil {
 		t.Errorf("%+v, %v", e, err)
 	}
-	if list, err := b.List(); len(list) != 0 || err != nil {
+	if list, err := s.List(); len(list) != 0 || err != nil {
 		t.Errorf("%+v, %v", list, err)
 	}
-	if err := b.Trust(file, "1", []Ask{{Key: "k", Value: "v", Why: "w"}}, time.Now()); err != nil {
+	if err := s.Trust(file, "1", []Permission{{Key: "k", Value: "v", Reason: "w"}}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	e, err := b.Look(file)
-	if err != nil || e == nil || e.Sum != "1" || len(e.Asks) != 1 {
+	e, err := s.Lookup(file)
+	if err != nil || e == nil || e.Sum != "1" || len(e.Permissions) != 1 {
 		t.Errorf("%+v, %v", e, err)
 	}
-	if other, err := b.Look(filepath.Join(state, "p.yaml")); other != nil || err != nil {
+	if other, err := s.Lookup(filepath.Join(state, "p.yaml")); other != nil || err != nil {
 		t.Errorf("the same name elsewhere: %+v, %v", other, err)
 	}
 	err = filepath.WalkDir(filepath.Join(state, "new", folder), func(p string, d os.DirEntry, err error) error {
@@ -287,18 +287,18 @@ func TestBook(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if list, err := b.List(); len(list) != 1 || err != nil {
+	if list, err := s.List(); len(list) != 1 || err != nil {
 		t.Errorf("%+v, %v", list, err)
 	}
 	// By a link it is another's word, and that counts for as long as it leads where it did.
 	by := filepath.Join(link, "p.yaml")
-	if e, err := b.Look(by); e != nil || err != nil {
+	if e, err := s.Lookup(by); e != nil || err != nil {
 		t.Errorf("by a link: %+v, %v", e, err)
 	}
-	if err := b.Trust(by, "2", nil, time.Now()); err != nil {
+	if err := s.Trust(by, "2", nil, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if e, err := b.Look(by); err != nil || e == nil || e.Sum != "2" {
+	if e, err := s.Lookup(by); err != nil || e == nil || e.Sum != "2" {
 		t.Errorf("%+v, %v", e, err)
 	}
 	other := t.TempDir()
@@ -306,34 +306,34 @@ func TestBook(t *testing.T) {
 	if err := errors.Join(os.Remove(link), os.Symlink(other, link)); err != nil {
 		t.Fatal(err)
 	}
-	if e, err := b.Look(by); e != nil || err != nil {
+	if e, err := s.Lookup(by); e != nil || err != nil {
 		t.Errorf("the link leads elsewhere: %+v, %v", e, err)
 	}
-	if e, err := b.Look(file); err != nil || e == nil || e.Sum != "1" {
+	if e, err := s.Lookup(file); err != nil || e == nil || e.Sum != "1" {
 		t.Errorf("%+v, %v", e, err)
 	}
 	for i, want := range []bool{true, false} {
-		if there, err := b.Revoke(file); there != want || err != nil {
+		if there, err := s.Revoke(file); there != want || err != nil {
 			t.Errorf("revoke %d: %v, %v", i+1, there, err)
 		}
 	}
-	put(t, b.path(file), "{")
-	if _, err := b.Look(file); err == nil {
+	put(t, s.path(file), "{")
+	if _, err := s.Lookup(file); err == nil {
 		t.Error("a damaged one says nothing")
 	}
 }
 
 func TestCovers(t *testing.T) {
 	t.Parallel()
-	e := Entry{Asks: []Ask{{Key: "image", Value: "x"}}}
+	e := Entry{Permissions: []Permission{{Key: "image", Value: "x"}}}
 	for _, c := range []struct {
-		asks []Ask
+		asks []Permission
 		want bool
 	}{
 		{nil, true},
-		{[]Ask{{Key: "image", Value: "x", Why: "another text"}}, true},
-		{[]Ask{{Key: "image", Value: "y"}}, false},
-		{[]Ask{{Key: "image", Value: "x"}, {Key: "network.allow", Value: "*.evil"}}, false},
+		{[]Permission{{Key: "image", Value: "x", Reason: "another text"}}, true},
+		{[]Permission{{Key: "image", Value: "y"}}, false},
+		{[]Permission{{Key: "image", Value: "x"}, {Key: "network.allow", Value: "*.evil"}}, false},
 	} {
 		if got := e.Covers(c.asks); got != c.want {
 			t.Errorf("%+v: %v", c.asks, got)

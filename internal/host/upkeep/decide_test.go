@@ -10,17 +10,17 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func box(attempt, state string) runtime.Box {
-	return runtime.Box{Name: "box of " + attempt, State: state, Labels: map[string]string{workorder.LabelAttempt: attempt}}
+func box(attempt, state string) runtime.Instance {
+	return runtime.Instance{Name: "box of " + attempt, State: state, Labels: map[string]string{workorder.LabelAttempt: attempt}}
 }
 
 // TestForTask has a row for each case.
 func TestForTask(t *testing.T) {
 	t.Parallel()
-	over := store.Record{AttemptID: "a2", Attempt: 2, Collected: true, Former: []store.Attempt{{ID: "a1", Number: 1}}}
+	over := store.Record{AttemptID: "a2", Attempt: 2, Collected: true, PastAttempts: []store.Attempt{{ID: "a1", Number: 1}}}
 	with := func(change func(*store.Record)) *store.Record {
 		r := over
-		r.Former = slices.Clone(over.Former)
+		r.PastAttempts = slices.Clone(over.PastAttempts)
 		change(&r)
 		return &r
 	}
@@ -31,23 +31,23 @@ func TestForTask(t *testing.T) {
 		want []runtime.GCKind
 	}{
 		"over, and nothing is left":              {Task{Record: &over}, nil},
-		"a box runs":                             {Task{Record: with(func(r *store.Record) { r.Collected = false }), Boxes: []runtime.Box{former, box("a2", "running")}}, nil},
-		"ended, and not collected":               {Task{Record: with(func(r *store.Record) { r.Collected = false }), Boxes: []runtime.Box{last}}, []runtime.GCKind{runtime.GCCollect}},
-		"not collected, and an older box":        {Task{Record: with(func(r *store.Record) { r.Collected = false }), Boxes: []runtime.Box{last, former}}, []runtime.GCKind{runtime.GCCollect, runtime.GCRemoveBox}},
+		"a box runs":                             {Task{Record: with(func(r *store.Record) { r.Collected = false }), Boxes: []runtime.Instance{former, box("a2", "running")}}, nil},
+		"ended, and not collected":               {Task{Record: with(func(r *store.Record) { r.Collected = false }), Boxes: []runtime.Instance{last}}, []runtime.GCKind{runtime.GCCollect}},
+		"not collected, and an older box":        {Task{Record: with(func(r *store.Record) { r.Collected = false }), Boxes: []runtime.Instance{last, former}}, []runtime.GCKind{runtime.GCCollect, runtime.GCRemoveBox}},
 		"its box is gone":                        {Task{Record: with(func(r *store.Record) { r.Collected = false })}, []runtime.GCKind{runtime.GCCollect}},
 		"its box is on another engine":           {Task{Record: with(there), Engine: "here"}, nil},
-		"another engine, and its box is here":    {Task{Record: with(there), Engine: "here", Boxes: []runtime.Box{last}}, []runtime.GCKind{runtime.GCCollect}},
-		"collected, and the box is still there":  {Task{Record: &over, Boxes: []runtime.Box{last}}, []runtime.GCKind{runtime.GCRemoveBox}},
-		"a box that was to be kept":              {Task{Record: with(func(r *store.Record) { r.Keep = true }), Boxes: []runtime.Box{last, former}}, []runtime.GCKind{runtime.GCRemoveBox}},
-		"a former box that was to be kept":       {Task{Record: with(func(r *store.Record) { r.Former[0].Keep = true }), Boxes: []runtime.Box{former}}, nil},
+		"another engine, and its box is here":    {Task{Record: with(there), Engine: "here", Boxes: []runtime.Instance{last}}, []runtime.GCKind{runtime.GCCollect}},
+		"collected, and the box is still there":  {Task{Record: &over, Boxes: []runtime.Instance{last}}, []runtime.GCKind{runtime.GCRemoveBox}},
+		"a box that was to be kept":              {Task{Record: with(func(r *store.Record) { r.Keep = true }), Boxes: []runtime.Instance{last, former}}, []runtime.GCKind{runtime.GCRemoveBox}},
+		"a former box that was to be kept":       {Task{Record: with(func(r *store.Record) { r.PastAttempts[0].Keep = true }), Boxes: []runtime.Instance{former}}, nil},
 		"its output was being moved":             {Task{Record: with(func(r *store.Record) { r.Moving = 1 })}, []runtime.GCKind{runtime.GCMend}},
 		"over, and the companion lives":          {Task{Record: &over, Companion: true}, []runtime.GCKind{runtime.GCEndCompanion}},
 		"not collected, and the companion lives": {Task{Record: with(func(r *store.Record) { r.Collected = false }), Companion: true}, []runtime.GCKind{runtime.GCCollect, runtime.GCEndCompanion}},
 	} {
 		var got []runtime.GCKind
 		for _, todo := range forTask(c.task) {
-			got = append(got, todo.Do)
-			if todo.Do == runtime.GCRemoveBox && todo.Box.Name == last.Name && (!c.task.Record.Collected || c.task.Record.Keep) {
+			got = append(got, todo.Kind)
+			if todo.Kind == runtime.GCRemoveBox && todo.Box.Name == last.Name && (!c.task.Record.Collected || c.task.Record.Keep) {
 				t.Errorf("%s: the last box is removed", name)
 			}
 		}

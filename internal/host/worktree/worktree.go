@@ -37,8 +37,8 @@ func IsPart(inside string) bool {
 // gitTime bounds one git command: a checkout of a large tree on a cold disk is the slowest.
 const gitTime = 5 * time.Minute
 
-// ErrBranch means that the branch of a worktree is there already.
-var ErrBranch = errors.New("the branch is there already")
+// ErrBranchExists means that the branch of a worktree is there already.
+var ErrBranchExists = errors.New("the branch is there already")
 
 // Worktree is that of one sandbox.
 type Worktree struct {
@@ -47,8 +47,8 @@ type Worktree struct {
 	dir          string
 }
 
-// Part is a folder or file of this machine in the sandbox.
-type Part struct {
+// Mount is a folder or file of this machine in the sandbox.
+type Mount struct {
 	Source, Target string
 	ReadOnly       bool
 }
@@ -79,12 +79,12 @@ func (w *Worktree) own() string { return filepath.Join(w.dir, "git") }
 
 // Add makes it at a branch of the repository. Its files belong to the user uid:gid, where they are not the caller's own
 // (-1). After an error there is none.
-func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []Part, err error) {
+func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []Mount, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
 	what := "make a worktree of " + w.Repo
 	user := localrepo.Git(w.Repo)
-	if len(localrepo.Borrowed(ctx, w.Repo)) > 0 {
+	if len(localrepo.AlternateDirs(ctx, w.Repo)) > 0 {
 		return nil, fmt.Errorf("%s: it has objects of another repository: take a clone, by --repo", what)
 	}
 	base, err := (&localrepo.Repo{Path: w.Repo}).Commit(ctx, ref)
@@ -120,7 +120,7 @@ func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []P
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	return []Part{
+	return []Mount{
 		{w.Tree(), insideTree, false},
 		{filepath.Join(w.dir, "gitfile"), insideTree + "/.git", true},
 		{w.own(), insideGit, false},
@@ -128,14 +128,14 @@ func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []P
 	}, nil
 }
 
-// Free returns an ErrBranch where there is something that Add would have to overwrite.
+// Free returns an ErrBranchExists where there is something that Add would have to overwrite.
 func (w *Worktree) Free(ctx context.Context) error {
 	if _, err := os.Lstat(w.Tree()); err == nil {
 		return fmt.Errorf("%w: %s has files of a sandbox that was not made whole, or could not be saved: look at them, then `git worktree "+
-			"remove --force %s && git branch -D %s`", ErrBranch, w.Tree(), w.Tree(), w.Branch)
+			"remove --force %s && git branch -D %s`", ErrBranchExists, w.Tree(), w.Tree(), w.Branch)
 	}
 	if w.Head(ctx) != "" {
-		return fmt.Errorf("%w: %s: rename it, or give the sandbox another name", ErrBranch, w.Branch)
+		return fmt.Errorf("%w: %s: rename it, or give the sandbox another name", ErrBranchExists, w.Branch)
 	}
 	return nil
 }

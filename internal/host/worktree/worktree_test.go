@@ -20,7 +20,7 @@ func TestLeft(t *testing.T) {
 	if _, err := w.Add(t.Context(), "main", -1, -1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Add(t.Context(), "main", -1, -1); !errors.Is(err, ErrBranch) {
+	if _, err := w.Add(t.Context(), "main", -1, -1); !errors.Is(err, ErrBranchExists) {
 		t.Errorf("over another: %v", err)
 	}
 	gittest.Git(t, repo, "worktree", "remove", "--force", w.Tree())

@@ -71,24 +71,24 @@ func (s suite) execs(t *testing.T, x runtime.Execer) {
 	s.begun(t, id)
 	input := strings.Repeat("0123456789abcdef", 20_000) + "\n"
 	var out, noise bytes.Buffer
-	code, err := x.Exec(t.Context(), id, runtime.Command{
+	code, err := x.Exec(t.Context(), id, runtime.ExecSpec{
 		Argv: []string{EchoProgram}, Stdin: strings.NewReader(input), Stdout: &out,
 		Stderr: &noise,
 	})
 	if err != nil || code != 7 || out.String() != input || noise.String() != "noise\n" {
 		t.Errorf("exit %d, %v, %d bytes of output, %q", code, err, out.Len(), noise.String())
 	}
-	if code, err := x.Exec(t.Context(), id, runtime.Command{Argv: []string{EchoProgram}}); err != nil || code != 7 {
+	if code, err := x.Exec(t.Context(), id, runtime.ExecSpec{Argv: []string{EchoProgram}}); err != nil || code != 7 {
 		t.Errorf("without input and output: exit %d, %v", code, err)
 	}
-	if code, err := x.Exec(t.Context(), id, runtime.Command{Argv: []string{"/absent"}}); err == nil && code != 126 && code != 127 {
+	if code, err := x.Exec(t.Context(), id, runtime.ExecSpec{Argv: []string{"/absent"}}); err == nil && code != 126 && code != 127 {
 		t.Errorf("an absent program: exit %d", code)
 	}
 	s.terminals(t, x, id)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := x.Exec(ctx, id, runtime.Command{Argv: []string{EchoProgram}, Stdin: strings.NewReader("wait\n"), Stdout: cancelling{cancel}})
+		_, err := x.Exec(ctx, id, runtime.ExecSpec{Argv: []string{EchoProgram}, Stdin: strings.NewReader("wait\n"), Stdout: cancelling{cancel}})
 		ended <- err
 	}()
 	select {
@@ -100,7 +100,7 @@ func (s suite) execs(t *testing.T, x runtime.Execer) {
 		t.Error("Exec goes on after its context")
 	}
 	s.remove(t, id)
-	if _, err := x.Exec(t.Context(), id, runtime.Command{Argv: []string{EchoProgram}}); !errors.Is(err, runtime.ErrNotFound) {
+	if _, err := x.Exec(t.Context(), id, runtime.ExecSpec{Argv: []string{EchoProgram}}); !errors.Is(err, runtime.ErrNotFound) {
 		t.Errorf("in an absent sandbox: %v", err)
 	}
 }
@@ -110,7 +110,7 @@ func (s suite) terminals(t *testing.T, x runtime.Execer, id string) {
 	t.Helper()
 	argv := []string{EchoProgram, "size"}
 	var out bytes.Buffer
-	if code, err := x.Exec(t.Context(), id, runtime.Command{Argv: argv, Stdout: &out}); err != nil || code != 7 ||
+	if code, err := x.Exec(t.Context(), id, runtime.ExecSpec{Argv: argv, Stdout: &out}); err != nil || code != 7 ||
 		strings.TrimSpace(out.String()) != "no terminal" {
 		t.Errorf("without a terminal: exit %d, %v, %q", code, err, out.String())
 	}
@@ -118,7 +118,7 @@ func (s suite) terminals(t *testing.T, x runtime.Execer, id string) {
 	seen := &narrowing{sizes: sizes}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // bounds a hang only
 	defer cancel()
-	code, err := x.Exec(ctx, id, runtime.Command{
+	code, err := x.Exec(ctx, id, runtime.ExecSpec{
 		Argv: argv, Stdin: strings.NewReader(""), Stdout: seen,
 		Terminal: &runtime.Terminal{Size: runtime.Size{Width: 100, Height: 40}, Resized: sizes},
 	})
@@ -168,7 +168,7 @@ func (s suite) commits(t *testing.T, c runtime.Committer) {
 	if err != nil || image == "" {
 		t.Fatalf("commit: %q, %v", image, err)
 	}
-	if boxes, err := s.e.Boxes(t.Context(), s.spec.Labels); err != nil || len(boxes) != 1 || boxes[0].State != "running" {
+	if boxes, err := s.e.Instances(t.Context(), s.spec.Labels); err != nil || len(boxes) != 1 || boxes[0].State != "running" {
 		t.Errorf("after a commit the sandbox is %+v, %v", boxes, err)
 	}
 	s.remove(t, id)
@@ -190,7 +190,7 @@ func (s suite) pauses(t *testing.T, p runtime.Pauser) {
 	s.begun(t, id)
 	state := func(want string) {
 		t.Helper()
-		if boxes, err := s.e.Boxes(t.Context(), s.spec.Labels); err != nil || len(boxes) != 1 || boxes[0].State != want || !boxes[0].Live() {
+		if boxes, err := s.e.Instances(t.Context(), s.spec.Labels); err != nil || len(boxes) != 1 || boxes[0].State != want || !boxes[0].Running() {
 			t.Errorf("the sandbox is %+v, %v, want %s", boxes, err, want)
 		}
 	}

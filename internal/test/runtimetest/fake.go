@@ -82,8 +82,8 @@ func NewFake(programs map[string]Program) *Fake {
 }
 
 type container struct {
-	runtime.Box
-	spec       runtime.BoxSpec
+	runtime.Instance
+	spec       runtime.ContainerSpec
 	mu         sync.Mutex
 	grown      *sync.Cond
 	out        []chunk
@@ -164,7 +164,7 @@ func (f *Fake) Info(context.Context) (runtime.Info, error) {
 }
 
 // Run implements runtime.Runtime.
-func (f *Fake) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader) (string, error) {
+func (f *Fake) Run(ctx context.Context, spec runtime.ContainerSpec, stdin io.Reader) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.up(); err != nil {
@@ -188,7 +188,7 @@ func (f *Fake) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader) (
 	}
 	f.next++
 	c := &container{
-		Box: runtime.Box{
+		Instance: runtime.Instance{
 			ID: fmt.Sprintf("box-%d", f.next), Name: spec.Name, Labels: maps.Clone(spec.Labels), State: "running", Status: "Up", Created: time.Now(),
 		},
 		spec: spec, files: map[string][]byte{}, stop: make(chan struct{}), kill: make(chan struct{}), done: make(chan struct{}),
@@ -344,14 +344,14 @@ func (c *container) chunk(ctx context.Context, i int, follow bool, cut <-chan st
 	}
 }
 
-// Boxes implements runtime.Runtime.
-func (f *Fake) Boxes(_ context.Context, labels map[string]string) ([]runtime.Box, error) {
+// Instances implements runtime.Runtime.
+func (f *Fake) Instances(_ context.Context, labels map[string]string) ([]runtime.Instance, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.up(); err != nil {
 		return nil, err
 	}
-	var list []runtime.Box
+	var list []runtime.Instance
 next:
 	for _, c := range f.boxes {
 		for k, v := range labels {
@@ -359,7 +359,7 @@ next:
 				continue next
 			}
 		}
-		list = append(list, c.Box)
+		list = append(list, c.Instance)
 	}
 	return list, nil
 }

@@ -19,7 +19,7 @@ var (
 )
 
 // Exec runs the program of Programs with the command's name; it ignores user, folder and environment.
-func (f *Fake) Exec(ctx context.Context, id string, cmd runtime.Command) (int, error) {
+func (f *Fake) Exec(ctx context.Context, id string, cmd runtime.ExecSpec) (int, error) {
 	c, _, err := f.get(id)
 	if err != nil {
 		return 0, err

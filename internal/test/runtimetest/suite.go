@@ -23,7 +23,7 @@ const (
 )
 
 // CommittedImage is the image that the suite makes of a box; the caller must remove it.
-func CommittedImage(spec runtime.BoxSpec) string { return spec.Image + "-committed" }
+func CommittedImage(spec runtime.ContainerSpec) string { return spec.Image + "-committed" }
 
 // Echo is the program that the suite expects under the spec's image: it copies its
 // standard input to standard output, prints "noise" on standard error, writes "kept" to
@@ -60,7 +60,7 @@ func echoSizes(b *Box) int {
 
 // Conformance runs the suite, with the abilities of e. spec must name an image that has Echo as EchoProgram and starts it; its
 // labels must match only the boxes of this run.
-func Conformance(t *testing.T, e runtime.Runtime, spec runtime.BoxSpec) {
+func Conformance(t *testing.T, e runtime.Runtime, spec runtime.ContainerSpec) {
 	t.Helper()
 	s := suite{e, spec}
 	t.Run("info", func(t *testing.T) {
@@ -79,7 +79,7 @@ func Conformance(t *testing.T, e runtime.Runtime, spec runtime.BoxSpec) {
 
 type suite struct {
 	e    runtime.Runtime
-	spec runtime.BoxSpec
+	spec runtime.ContainerSpec
 }
 
 func (s suite) start(t *testing.T, input string) string {
@@ -105,7 +105,7 @@ func (s suite) remove(t *testing.T, id string) {
 
 func (s suite) none(t *testing.T) {
 	t.Helper()
-	if boxes, err := s.e.Boxes(t.Context(), s.spec.Labels); err != nil || len(boxes) != 0 {
+	if boxes, err := s.e.Instances(t.Context(), s.spec.Labels); err != nil || len(boxes) != 0 {
 		t.Errorf("sandboxes = %v, %v, want none", boxes, err)
 	}
 }
@@ -186,8 +186,8 @@ func (s suite) taken(t *testing.T) {
 	if _, err := s.e.Run(t.Context(), s.spec, strings.NewReader("x\n")); !errors.Is(err, runtime.ErrConflict) {
 		t.Errorf("a second sandbox of the name: %v", err)
 	}
-	boxes, err := s.e.Boxes(t.Context(), s.spec.Labels)
-	if err != nil || len(boxes) != 1 || boxes[0].ID != id || !boxes[0].Live() {
+	boxes, err := s.e.Instances(t.Context(), s.spec.Labels)
+	if err != nil || len(boxes) != 1 || boxes[0].ID != id || !boxes[0].Running() {
 		t.Errorf("the first one is %+v, %v", boxes, err)
 	}
 	s.remove(t, id)
@@ -208,23 +208,23 @@ func (s suite) refused(t *testing.T) {
 }
 
 // await waits until the box has ended: the state changes after the end of the stream.
-func await(t *testing.T, e runtime.Runtime, spec runtime.BoxSpec) runtime.Box {
+func await(t *testing.T, e runtime.Runtime, spec runtime.ContainerSpec) runtime.Instance {
 	t.Helper()
 	for range 600 {
-		boxes, err := e.Boxes(t.Context(), spec.Labels)
+		boxes, err := e.Instances(t.Context(), spec.Labels)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(boxes) != 1 {
 			t.Fatalf("sandboxes = %v, want one", boxes)
 		}
-		if !boxes[0].Live() {
+		if !boxes[0].Running() {
 			return boxes[0]
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	t.Fatal("the sandbox does not end")
-	return runtime.Box{}
+	return runtime.Instance{}
 }
 
 func checkArchive(t *testing.T, r io.Reader, name string) {

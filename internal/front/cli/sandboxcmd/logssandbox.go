@@ -104,11 +104,11 @@ func (o *logsOptions) readable(ctx context.Context, f *cmdutil.Factory, sb *sand
 
 // historyOf returns what was done to a sandbox after the first entries, and how many there are now.
 func historyOf(f *cmdutil.Factory, name string, after int) (entries []logEntry, n int, err error) {
-	r, err := f.Registry()
+	s, err := f.Registry()
 	if err != nil {
 		return nil, after, err
 	}
-	all, err := r.History(name)
+	all, err := s.History(name)
 	if err != nil {
 		return nil, after, err
 	}

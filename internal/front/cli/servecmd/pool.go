@@ -61,7 +61,7 @@ func dial(f *cmdutil.Factory, socket string) (*poolserver.Client, error) {
 
 // poolError gives an error of a pool's server its exit code and hint.
 func poolError(err error) error {
-	if errors.Is(err, poolserver.ErrNone) {
+	if errors.Is(err, poolserver.ErrNotServing) {
 		return fault.New(workorder.ExitBox, err, "`sandbox-agent pool serve` serves one")
 	}
 	e, ok := errors.AsType[*poolserver.Error](err)
@@ -277,7 +277,7 @@ func newPoolAcquireCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 }
 
 type poolExecOptions struct {
-	exec        poolserver.Exec
+	exec        poolserver.ExecRequest
 	lease, most string
 	timeout     time.Duration
 	json        bool

@@ -52,7 +52,7 @@ func (o *gcOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 		err = errors.Join(o.report(f, done), err)
 	}
 	if done != nil && ctx.Err() != nil {
-		return tasks.ErrLeft
+		return tasks.ErrInterrupted
 	}
 	return err
 }

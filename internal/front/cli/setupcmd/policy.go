@@ -214,7 +214,7 @@ func checkPlace(f *cmdutil.Factory, project string, rules []string, place string
 	if err != nil {
 		return err
 	}
-	network := policy.Network{Mode: workorder.NetworkRestricted}
+	network := policy.Policy{Mode: workorder.NetworkRestricted}
 	if len(rules) == 0 {
 		p, err := resolve.Load(&resolve.Flags{Project: project})
 		if err != nil {

@@ -94,9 +94,9 @@ func (o *trustOptions) doLogin(ref string, f *cmdutil.Factory) error {
 	}
 	ask := resolve.LoginAsk(l)
 	if o.json {
-		return f.JSON(trustedFile{trust.NewEntry(l.File, l.Ref(), []trust.Ask{ask}, time.Now()), "trusted"})
+		return f.JSON(trustedFile{trust.NewEntry(l.File, l.Ref(), []trust.Permission{ask}, time.Now()), "trusted"})
 	}
-	fmt.Fprintf(f.Stdout, "%s: %s\ntrusted: %s\n", l.Ref(), ask.Why, text.Clean(l.File))
+	fmt.Fprintf(f.Stdout, "%s: %s\ntrusted: %s\n", l.Ref(), ask.Reason, text.Clean(l.File))
 	return nil
 }
 
@@ -124,14 +124,14 @@ func (o *trustOptions) do(ctx context.Context, ref string, f *cmdutil.Factory) e
 		return err
 	}
 	// All requests of the file, whatever flags a later command has.
-	u := trust.User{
+	u := trust.UserOverrides{
 		Own: resolve.OwnRepo(ctx, file), Gives: func(string) bool { return false }, Network: workorder.NetworkRestricted,
 		Token: true, AnyRepo: true,
 	}
 	if repo := cmp.Or(p.Repo, localrepo.RepoRoot(p.Dir)); repo != "" && u.Own(repo) {
-		u.Borrows = localrepo.Borrowed(ctx, cmp.Or(localrepo.RepoRoot(p.Dir), repo))
+		u.Borrows = localrepo.AlternateDirs(ctx, cmp.Or(localrepo.RepoRoot(p.Dir), repo))
 	}
-	asks := trust.Asks(p, u)
+	asks := trust.Permissions(p, u)
 	sum, now := trust.Sum(p), time.Now()
 	if err := trust.Open(st.Dir()).Trust(file, sum, asks, now); err != nil {
 		return err
@@ -169,7 +169,7 @@ func (o *trustOptions) doRevoke(ref string, f *cmdutil.Factory) error {
 			"`sandbox-agent project trust --list` lists the files that are")
 	}
 	if o.json {
-		return f.JSON(trustedFile{trust.Entry{File: file, Asks: []trust.Ask{}}, "revoked"})
+		return f.JSON(trustedFile{trust.Entry{File: file, Permissions: []trust.Permission{}}, "revoked"})
 	}
 	fmt.Fprintf(f.Stdout, "no longer trusted: %s\n", text.Clean(file))
 	return nil
@@ -211,9 +211,9 @@ func (o *trustOptions) doList(f *cmdutil.Factory) error {
 		flags := trustedFile{e, "changed"}
 		if _, err := os.Stat(e.File); err != nil {
 			flags.State = "gone"
-		} else if strings.HasPrefix(e.Sum, inLogin) && e.There() {
+		} else if strings.HasPrefix(e.Sum, inLogin) && e.PathUnchanged() {
 			flags.State = "trusted"
-		} else if p, err := projects.Load(e.File, opts); err == nil && trust.Sum(p) == e.Sum && e.There() {
+		} else if p, err := projects.Load(e.File, opts); err == nil && trust.Sum(p) == e.Sum && e.PathUnchanged() {
 			flags.State = "trusted"
 		}
 		list = append(list, flags)
@@ -229,7 +229,7 @@ func (o *trustOptions) doList(f *cmdutil.Factory) error {
 	fmt.Fprintln(w, "FILE\tSINCE\tSTATE\tASKS FOR")
 	for _, row := range list {
 		var keys []string
-		for _, k := range row.Asks {
+		for _, k := range row.Permissions {
 			keys = append(keys, k.Key)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", text.Clean(row.File), row.At.Local().Format(time.DateTime), row.State,

@@ -31,7 +31,7 @@ func readFeedbackFile(ctx context.Context, f *cmdutil.Factory, name string) (fee
 	text := string(b)
 	switch {
 	case ctx.Err() != nil:
-		return feedback, tasks.ErrLeft
+		return feedback, tasks.ErrInterrupted
 	case err != nil:
 		return feedback, app.Usagef("read the feedback: %w", err)
 	case len(b) > tasks.MaxFeedback:

@@ -20,7 +20,7 @@ import (
 
 // request asks for what the flags say.
 func (o *runOptions) request() app.TaskRequest {
-	return app.TaskRequest{Asked: tasks.Asked{Task: o.taskID}, Flags: o.Flags}
+	return app.TaskRequest{Request: tasks.Request{Task: o.taskID}, Flags: o.Flags}
 }
 
 // tasks returns the use cases of tasks, which print what happens to a run with these flags.
@@ -28,17 +28,17 @@ func (o *runOptions) tasks(f *cmdutil.Factory) *app.Tasks { return f.TaskRuns(&o
 
 // answer prints the outcome of a command that names its task, and returns its exit code.
 func (o *runOptions) answer(ctx context.Context, f *cmdutil.Factory, t *app.Tasks, out app.TaskOutcome, err error) error {
-	switch out.Do {
-	case tasks.Report, tasks.ReportRemote:
+	switch out.Kind {
+	case tasks.ActionReport, tasks.ActionReportRemote:
 		return o.report(f, out)
-	case tasks.Nothing:
+	case tasks.ActionNone:
 		w := f.Stdout
 		if o.json || o.Detach {
 			w = f.Stderr // standard output has only events or the task id: scripts read it
 		}
-		fmt.Fprintln(w, out.Says)
+		fmt.Fprintln(w, out.Message)
 		return nil
-	case tasks.Follow:
+	case tasks.ActionFollow:
 		if o.Detach {
 			fmt.Fprintln(f.Stdout, out.Task)
 			return nil
@@ -48,7 +48,7 @@ func (o *runOptions) answer(ctx context.Context, f *cmdutil.Factory, t *app.Task
 	switch res := out.Result; {
 	case err != nil:
 		return err
-	case o.Rehearse:
+	case o.DryRun:
 		if review := out.Job.Order.Review; review != nil {
 			showReview(f.Stderr, review)
 		}
@@ -108,7 +108,7 @@ func (o *runOptions) rehearse(ctx context.Context, f *cmdutil.Factory, t *app.Ta
 		return err
 	}
 	var first error
-	for _, err := range []error{r.Untrusted, r.Lacks(), t.Refuses(ctx, r.Job)} {
+	for _, err := range []error{r.Untrusted, r.MissingSecrets(), t.Refuses(ctx, r.Job)} {
 		if err == nil {
 			continue
 		}

@@ -55,6 +55,6 @@ func (o *runOptions) read(flags *pflag.FlagSet, getenv func(string) string) (err
 	given := map[string]string{}
 	flags.Visit(func(flag *pflag.Flag) { given[flag.Name] = flag.Value.String() })
 	o.Flags, err = app.TaskSettings(given, getenv)
-	o.Rehearse = o.dryRun
+	o.DryRun = o.dryRun
 	return err
 }

@@ -47,7 +47,7 @@ func (o *textOptions) read(ctx context.Context, f *cmdutil.Factory) (string, err
 	case o.stdin():
 		text, err := io.ReadAll(io.LimitReader(f.Input(ctx), workorder.MaxTask+1))
 		if ctx.Err() != nil {
-			return "", tasks.ErrLeft
+			return "", tasks.ErrInterrupted
 		}
 		if err != nil {
 			return "", fmt.Errorf("read the task from standard input: %w", err)

@@ -31,8 +31,8 @@ type Recorder struct {
 	Err    error
 }
 
-// OnlyShown shows events and keeps none.
-func OnlyShown(show func(workorder.Event)) *Recorder {
+// NewDisplayRecorder shows events and keeps none.
+func NewDisplayRecorder(show func(workorder.Event)) *Recorder {
 	r := &Recorder{Show: show}
 	r.lines = text.WholeLines(maxLine, r.line)
 	return r
@@ -48,7 +48,7 @@ func OpenRecorder(dir string, show func(workorder.Event)) (*Recorder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the record of the run: %w", err)
 	}
-	r := OnlyShown(func(workorder.Event) {})
+	r := NewDisplayRecorder(func(workorder.Event) {})
 	r.f = f
 	end, err := readEvents(f, r.note)
 	if err == nil {
@@ -179,9 +179,9 @@ func HostEvents(dir string) (list []workorder.Event, err error) {
 	return list, nil
 }
 
-// Among shows the host's own events at their places between those of the box. The
+// Interleave shows the host's own events at their places between those of the box. The
 // function rest shows the remaining ones.
-func Among(host []workorder.Event, show func(workorder.Event)) (box func(workorder.Event), rest func()) {
+func Interleave(host []workorder.Event, show func(workorder.Event)) (box func(workorder.Event), rest func()) {
 	box = func(e workorder.Event) {
 		for len(host) > 0 && !host[0].Time.After(e.Time) {
 			show(host[0])

@@ -17,9 +17,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Judge keeps of a box's result only what a box can know: an agent that escaped from its user may have written it.
+// Sanitize keeps of a box's result only what a box can know: an agent that escaped from its user may have written it.
 // Names that scripts act on come from the order; words outside the contract are errors of the box.
-func Judge(res *workorder.Result, rec *store.Record) {
+func Sanitize(res *workorder.Result, rec *store.Record) {
 	if s := res.Status; !slices.Contains(workorder.Statuses(), s) || s == workorder.StatusLost {
 		res.Status, res.EndedBy = workorder.StatusError, workorder.EndedByBox
 		res.Reasons = append(workorder.Because(workorder.ReasonBadResult, "the sandbox gave a result with the status %q", s), res.Reasons...)
@@ -115,17 +115,17 @@ func continuing(res *workorder.Result) {
 	}
 }
 
-// Foreign reports whether the result names another attempt than the record's.
-func Foreign(res *workorder.Result, rec *store.Record) bool {
+// OtherAttempt reports whether the result names another attempt than the record's.
+func OtherAttempt(res *workorder.Result, rec *store.Record) bool {
 	return res.AttemptID != "" && rec.AttemptID != "" && res.AttemptID != rec.AttemptID
 }
 
-// Judged shows events of the box. A result in them is judged first.
-func Judged(rec *store.Record, show func(workorder.Event)) func(workorder.Event) {
+// SanitizeEvents shows events of the box. A result in them is judged first.
+func SanitizeEvents(rec *store.Record, show func(workorder.Event)) func(workorder.Event) {
 	return func(e workorder.Event) {
 		if e.Type == workorder.EventResult && e.Result != nil && e.Seq > 0 {
 			res := *e.Result
-			Judge(&res, rec)
+			Sanitize(&res, rec)
 			e.Result, e.Status = &res, string(res.Status)
 		}
 		show(e)

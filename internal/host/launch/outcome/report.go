@@ -14,15 +14,15 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Tell finds the content of a task's report, and the folder with its files: the last attempt, whose result is res, or the one before
+// LoadReport finds the content of a task's report, and the folder with its files: the last attempt, whose result is res, or the one before
 // it that proved the same head of the branch.
-func Tell(rec *store.Record, res *workorder.Result) (t pullrequest.Told, dir string) {
-	t = pullrequest.Told{Order: orderOf(rec), Result: res}
-	if !pullrequest.AsBefore(t.Order, res) {
+func LoadReport(rec *store.Record, res *workorder.Result) (t pullrequest.ReportInput, dir string) {
+	t = pullrequest.ReportInput{Order: orderOf(rec), Result: res}
+	if !pullrequest.Unchanged(t.Order, res) {
 		return t, rec.Dir
 	}
 	pr := res.PR
-	for _, a := range slices.Backward(rec.Former) {
+	for _, a := range slices.Backward(rec.PastAttempts) {
 		past, err := rec.At(a.Number)
 		if err != nil {
 			continue
@@ -36,16 +36,16 @@ func Tell(rec *store.Record, res *workorder.Result) (t pullrequest.Told, dir str
 			pr = r.PR
 		}
 		o := orderOf(past)
-		if r.HeadSHA == res.HeadSHA && len(r.Commits) > 0 && !pullrequest.AsBefore(o, r) && pullrequest.Proves(o, r) {
+		if r.HeadSHA == res.HeadSHA && len(r.Commits) > 0 && !pullrequest.Unchanged(o, r) && pullrequest.ProvesHead(o, r) {
 			r.PR = pr
-			return pullrequest.Told{Order: o, Result: r, Later: res}, past.Dir
+			return pullrequest.ReportInput{Order: o, Result: r, Later: res}, past.Dir
 		}
 	}
 	return t, rec.Dir
 }
 
 // asked completes a result that the host or an older box made with the request from the stored orders.
-func asked(rec *store.Record, t pullrequest.Told) *workorder.Result {
+func asked(rec *store.Record, t pullrequest.ReportInput) *workorder.Result {
 	first, err := TaskText(rec)
 	if err != nil {
 		return t.Result // the report is shorter
@@ -82,7 +82,7 @@ func orderOf(rec *store.Record) *workorder.Order {
 // KnownPR gives a result the pull request of its branch if the attempt could not ask for it. It takes it from the attempt that
 // proved the branch.
 func KnownPR(rec *store.Record, res *workorder.Result) {
-	if t, _ := Tell(rec, res); res.PR == nil && t.Later != nil && t.Result.PR != nil {
+	if t, _ := LoadReport(rec, res); res.PR == nil && t.Later != nil && t.Result.PR != nil {
 		res.PR = t.Result.PR
 		res.NextCommand = NextCommand(rec, res)
 	}
@@ -91,7 +91,7 @@ func KnownPR(rec *store.Record, res *workorder.Result) {
 // WriteReport writes the report for people beside the result: the pull request's body, and the same as a
 // page that opens from disk. Without an order it is made of the result alone.
 func WriteReport(rec *store.Record, res *workorder.Result) error {
-	t, dir := Tell(rec, res)
+	t, dir := LoadReport(rec, res)
 	if t.Result.TaskText == nil {
 		t.Result = asked(rec, t)
 	}

@@ -18,7 +18,7 @@ func twoAttempts(t *testing.T) (*store.Record, *workorder.Result) {
 	t.Helper()
 	rec := &store.Record{
 		TaskID: "T-A1B2C3D4", Dir: t.TempDir(), Repo: "https://git.example/r.git", Branch: "main", TargetBranch: "agent/T-A1B2C3D4-x",
-		Mode: workorder.ModeRebase, Attempt: 2, Former: []store.Attempt{{Number: 1}},
+		Mode: workorder.ModeRebase, Attempt: 2, PastAttempts: []store.Attempt{{Number: 1}},
 	}
 	first := &workorder.Result{
 		TaskID: rec.TaskID, Mode: workorder.ModeCreate, Status: workorder.StatusSuccess, Branch: rec.TargetBranch, BaseBranch: "main", Pushed: true, HeadSHA: oldHead,
@@ -87,7 +87,7 @@ func TestReportOfLaterAttempt(t *testing.T) {
 		if err := WriteReport(rec, r); err != nil {
 			t.Fatal(err)
 		}
-		if told, _ := Tell(rec, r); told.Result.Proof == nil || told.Later != r {
+		if told, _ := LoadReport(rec, r); told.Result.Proof == nil || told.Later != r {
 			t.Errorf("%s: %+v", r.Status, told)
 		}
 		for name, picture := range map[string]string{workorder.ReportMarkdown: `<img src="./attempts/1/evidence/pages/1.png"`, workorder.ReportHTML: `href="./attempts/1/evidence/pages/1.png"`} {
@@ -104,7 +104,7 @@ func TestReportOfLaterAttempt(t *testing.T) {
 	}
 	// Another head is another report.
 	later.HeadSHA = strings.Repeat("b", 40)
-	if told, dir := Tell(rec, later); told.Result != later || told.Later != nil || dir != rec.Dir {
+	if told, dir := LoadReport(rec, later); told.Result != later || told.Later != nil || dir != rec.Dir {
 		t.Errorf("%+v of %s", told, dir)
 	}
 }
@@ -125,7 +125,7 @@ func TestReportAfterAnUnprovenAttempt(t *testing.T) {
 	if err := WriteResult(past, first); err != nil {
 		t.Fatal(err)
 	}
-	if told, dir := Tell(rec, later); told.Result != later || told.Later != nil || dir != rec.Dir {
+	if told, dir := LoadReport(rec, later); told.Result != later || told.Later != nil || dir != rec.Dir {
 		t.Errorf("%+v of %s", told, dir)
 	}
 }
@@ -143,7 +143,7 @@ func TestReportOfLostAttempt(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(rec.Dir, workorder.OrderFile), b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	rec.Attempt, rec.Former = 3, append(rec.Former, store.Attempt{Number: 2})
+	rec.Attempt, rec.PastAttempts = 3, append(rec.PastAttempts, store.Attempt{Number: 2})
 	between, err := rec.At(2)
 	if err != nil {
 		t.Fatal(err)

@@ -12,15 +12,15 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Held holds the last event of a run back until the result is complete: the box's own
+// ResultBuffer holds the last event of a run back until the result is complete: the box's own
 // result lacks what only the host knows.
-type Held struct {
+type ResultBuffer struct {
 	Show func(workorder.Event)
 	last workorder.Event
 }
 
 // Event shows an event, but holds the last one.
-func (h *Held) Event(e workorder.Event) {
+func (h *ResultBuffer) Event(e workorder.Event) {
 	if e.Type == workorder.EventResult {
 		h.last = e
 		return
@@ -29,7 +29,7 @@ func (h *Held) Event(e workorder.Event) {
 }
 
 // Release shows the last event with the stored result, or with the box's own if none could be stored.
-func (h *Held) Release(show func(workorder.Event), now func() time.Time, rec *store.Record, res *workorder.Result) {
+func (h *ResultBuffer) Release(show func(workorder.Event), now func() time.Time, rec *store.Record, res *workorder.Result) {
 	switch {
 	case res != nil:
 		e := ending(h.last, rec, res)
@@ -42,8 +42,8 @@ func (h *Held) Release(show func(workorder.Event), now func() time.Time, rec *st
 	}
 }
 
-// LostTo is the ending of a run of which nothing more is known.
-func LostTo(code workorder.ReasonCode, detail string) workorder.Ending {
+// LostEnding is the ending of a run of which nothing more is known.
+func LostEnding(code workorder.ReasonCode, detail string) workorder.Ending {
 	return workorder.Ending{Status: workorder.StatusLost, EndedBy: workorder.EndedByHost, Reasons: workorder.Because(code, "%s", detail)}
 }
 
@@ -82,7 +82,7 @@ func Recorded(rec *store.Record, show func(workorder.Event)) error {
 		return err
 	}
 	var last workorder.Event
-	box, rest := Among(host, func(e workorder.Event) {
+	box, rest := Interleave(host, func(e workorder.Event) {
 		if e.Type == workorder.EventResult {
 			last = e
 			return
@@ -98,7 +98,7 @@ func Recorded(rec *store.Record, show func(workorder.Event)) error {
 	case err == nil:
 		show(ending(last, rec, res))
 	case last.Type != "":
-		Judged(rec, show)(last)
+		SanitizeEvents(rec, show)(last)
 	}
 	return nil
 }

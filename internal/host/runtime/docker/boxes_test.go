@@ -36,11 +36,11 @@ func TestListedStateIsNotTrusted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	boxes, err := e.Boxes(t.Context(), nil)
+	boxes, err := e.Instances(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(boxes) != 2 || boxes[0].Live() || boxes[0].Status != "exited (5)" || !boxes[1].Live() || boxes[1].Status != "Up" {
+	if len(boxes) != 2 || boxes[0].Running() || boxes[0].Status != "exited (5)" || !boxes[1].Running() || boxes[1].Status != "Up" {
 		t.Errorf("got %+v", boxes)
 	}
 }

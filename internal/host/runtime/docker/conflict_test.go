@@ -33,7 +33,7 @@ func TestNameIsTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := runtime.BoxSpec{Name: "box", Image: "x", Isolation: workorder.IsolationPrivileged}
+	spec := runtime.ContainerSpec{Name: "box", Image: "x", Isolation: workorder.IsolationPrivileged}
 	if _, err := e.Run(t.Context(), spec, strings.NewReader("")); !errors.Is(err, runtime.ErrConflict) || strings.Contains(err.Error(), "remove") {
 		t.Errorf("%v", err)
 	}

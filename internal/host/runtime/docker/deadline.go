@@ -119,7 +119,7 @@ func (e *api) startable(ctx context.Context, id string) error {
 	case container.StateRemoving, container.StateDead:
 		return fmt.Errorf("look at the sandbox: %w: it is being removed", runtime.ErrNotFound)
 	case container.StateExited:
-		return fmt.Errorf("look at the sandbox: %w", runtime.ErrEnded)
+		return fmt.Errorf("look at the sandbox: %w", runtime.ErrExited)
 	}
 	return nil
 }

@@ -173,7 +173,7 @@ var (
 )
 
 // Run implements runtime.Runtime.
-func (e *Engine) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader) (string, error) {
+func (e *Engine) Run(ctx context.Context, spec runtime.ContainerSpec, stdin io.Reader) (string, error) {
 	cfg, hc, err := hostConfig(spec)
 	if err != nil {
 		return "", err
@@ -262,8 +262,8 @@ func orDiscard(w io.Writer) io.Writer {
 	return w
 }
 
-// Boxes implements runtime.Runtime.
-func (e *Engine) Boxes(ctx context.Context, labels map[string]string) ([]runtime.Box, error) {
+// Instances implements runtime.Runtime.
+func (e *Engine) Instances(ctx context.Context, labels map[string]string) ([]runtime.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.listTime)
 	defer cancel()
 	f := filters.NewArgs()
@@ -278,9 +278,9 @@ func (e *Engine) Boxes(ctx context.Context, labels map[string]string) ([]runtime
 	if err != nil {
 		return nil, e.wrap("list sandboxes", err)
 	}
-	boxes := make([]runtime.Box, 0, len(list))
+	boxes := make([]runtime.Instance, 0, len(list))
 	for _, c := range list {
-		b := runtime.Box{
+		b := runtime.Instance{
 			ID:      c.ID,
 			Labels:  c.Labels,
 			State:   c.State,
@@ -291,7 +291,7 @@ func (e *Engine) Boxes(ctx context.Context, labels map[string]string) ([]runtime
 		if len(c.Names) > 0 {
 			b.Name = strings.TrimPrefix(c.Names[0], "/")
 		}
-		if b.Live() {
+		if b.Running() {
 			if err := e.refresh(ctx, &b); cerrdefs.IsNotFound(err) {
 				continue // it was removed meanwhile
 			} else if err != nil {
@@ -305,7 +305,7 @@ func (e *Engine) Boxes(ctx context.Context, labels map[string]string) ([]runtime
 
 // refresh asks again about a box that is listed as alive: an engine lists the state on its disk, so on
 // a full disk it lists ended containers as running for ever.
-func (e *api) refresh(ctx context.Context, b *runtime.Box) error {
+func (e *api) refresh(ctx context.Context, b *runtime.Instance) error {
 	c, err := e.c.ContainerInspect(ctx, b.ID)
 	if err != nil {
 		return err
@@ -410,7 +410,7 @@ func isRefused(err error) bool {
 
 // startError names the isolation if the runtime refused its settings. The texts are those
 // of runc and the engine, seen on hosts with a reduced capability set of their own.
-func (e *api) startError(doing string, s runtime.BoxSpec, err error) error {
+func (e *api) startError(doing string, s runtime.ContainerSpec, err error) error {
 	msg := strings.ToLower(err.Error()) // engines differ in the case of the first letter
 	for _, sign := range refusals {
 		if !strings.Contains(msg, sign) {

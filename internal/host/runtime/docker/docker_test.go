@@ -17,21 +17,23 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestHostConfig(t *testing.T) {
-	base := runtime.BoxSpec{
+	base := runtime.ContainerSpec{
 		Name: "sandbox-agent-T-A1B2C3D4", Image: "sandbox-agent:1", CacheVolume: "sandbox-agent-cache",
 		Labels: map[string]string{workorder.LabelTask: "T-A1B2C3D4", workorder.LabelOwner: "me@here:/state", workorder.LabelProject: "p"},
 	}
-	for name, change := range map[string]func(*runtime.BoxSpec){
-		"confined": func(s *runtime.BoxSpec) { s.Isolation, s.Fuse, s.Seccomp = workorder.IsolationConfined, true, true },
-		"confined-v2-limits": func(s *runtime.BoxSpec) {
+	for name, change := range map[string]func(*runtime.ContainerSpec){
+		"confined": func(s *runtime.ContainerSpec) {
+			s.Isolation, s.Fuse, s.Seccomp = workorder.IsolationConfined, true, true
+		},
+		"confined-v2-limits": func(s *runtime.ContainerSpec) {
 			s.Isolation, s.CgroupV2, s.Seccomp = workorder.IsolationConfined, true, true
 			s.Limits = workorder.Limits{MemoryBytes: 4 << 30, CPUs: 1.5, PIDs: 512}
 		},
-		"dns": func(s *runtime.BoxSpec) {
+		"dns": func(s *runtime.ContainerSpec) {
 			s.Isolation, s.DNS = workorder.IsolationConfined, []string{"192.0.2.53", "2001:db8::53"}
 		},
-		"privileged":  func(s *runtime.BoxSpec) { s.Isolation = workorder.IsolationPrivileged },
-		"oci-runtime": func(s *runtime.BoxSpec) { s.Isolation, s.OCIRuntime = workorder.IsolationConfined, "sysbox-runc" },
+		"privileged":  func(s *runtime.ContainerSpec) { s.Isolation = workorder.IsolationPrivileged },
+		"oci-runtime": func(s *runtime.ContainerSpec) { s.Isolation, s.OCIRuntime = workorder.IsolationConfined, "sysbox-runc" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := base
@@ -46,7 +48,7 @@ func TestHostConfig(t *testing.T) {
 			}
 		})
 	}
-	if _, _, err := hostConfig(runtime.BoxSpec{Isolation: "loose"}); err == nil {
+	if _, _, err := hostConfig(runtime.ContainerSpec{Isolation: "loose"}); err == nil {
 		t.Error("an isolation that is not known was taken")
 	}
 }
@@ -78,12 +80,12 @@ func golden(t *testing.T, name string, cfg *container.Config, hc *container.Host
 
 func TestStandConfig(t *testing.T) {
 	volumes := map[string]struct{}{"/data": {}, "/mounted": {}}
-	for name, s := range map[string]runtime.StandSpec{
+	for name, s := range map[string]runtime.SandboxSpec{
 		"stand":          {Image: "debian:trixie", Mounts: []runtime.Mount{{Source: "/src", Target: "/mounted"}}, MemoryBytes: 2 << 30, CPUs: 1.5, PIDs: 512, NetworkNone: true, Labels: map[string]string{"sandbox-agent.sandbox": "dev"}},
 		"stand-no-limit": {Image: "debian:trixie", Throwaway: true, OCIRuntime: "runsc"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, hc := standConfig(s, volumes)
+			cfg, hc := sandboxConfig(s, volumes)
 			golden(t, name, cfg, hc)
 		})
 	}

@@ -33,7 +33,7 @@ func TestDocker(t *testing.T) {
 	id := workorder.NewTaskID()
 	name := "sandbox-agent-test-echo:" + id
 	buildEcho(t, e, name)
-	spec := runtime.BoxSpec{
+	spec := runtime.ContainerSpec{
 		Name: "sandbox-agent-test-" + id, Image: name, Isolation: workorder.IsolationConfined,
 		Labels: map[string]string{"sandbox-agent.test": id}, CgroupV2: info.CgroupVersion == 2, Seccomp: info.Seccomp,
 	}
@@ -85,7 +85,7 @@ func TestPrivileged(t *testing.T) {
 	}
 	name := "sandbox-agent-test-echo:" + workorder.NewTaskID()
 	buildEcho(t, e, name)
-	_, err = e.Probe(t.Context(), runtime.BoxSpec{Image: name, Isolation: workorder.IsolationPrivileged, Labels: map[string]string{"sandbox-agent.test": "x"}}, []string{"/echo"})
+	_, err = e.Probe(t.Context(), runtime.ContainerSpec{Image: name, Isolation: workorder.IsolationPrivileged, Labels: map[string]string{"sandbox-agent.test": "x"}}, []string{"/echo"})
 	if err != nil && !errors.Is(err, runtime.ErrIsolation) {
 		t.Errorf("neither given nor refused by name: %v", err)
 	}

@@ -23,7 +23,7 @@ const (
 )
 
 // Exec implements runtime.Execer.
-func (e *Engine) Exec(ctx context.Context, id string, c runtime.Command) (int, error) {
+func (e *Engine) Exec(ctx context.Context, id string, c runtime.ExecSpec) (int, error) {
 	var size *[2]uint
 	if c.Terminal != nil {
 		size = &[2]uint{c.Terminal.Size.Height, c.Terminal.Size.Width}

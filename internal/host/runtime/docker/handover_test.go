@@ -60,7 +60,7 @@ func TestStreamThatStaysOpenHoldsNothingUp(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a hang, not a measure
 	defer cancel()
-	id, err := e.Run(ctx, runtime.BoxSpec{Image: "x", Isolation: workorder.IsolationConfined}, strings.NewReader("{}"))
+	id, err := e.Run(ctx, runtime.ContainerSpec{Image: "x", Isolation: workorder.IsolationConfined}, strings.NewReader("{}"))
 	if err != nil || id != "made" || ctx.Err() != nil {
 		t.Errorf("got %q, %v, %v", id, err, ctx.Err())
 	}

@@ -44,7 +44,7 @@ func TestInterruptedStartLeavesNoBox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Run(ctx, runtime.BoxSpec{Image: "x", Isolation: workorder.IsolationConfined}, strings.NewReader("{}")); !errors.Is(err, context.Canceled) {
+	if _, err := e.Run(ctx, runtime.ContainerSpec{Image: "x", Isolation: workorder.IsolationConfined}, strings.NewReader("{}")); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the interruption", err)
 	}
 	if !removed.Load() {

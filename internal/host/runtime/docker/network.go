@@ -18,7 +18,7 @@ const noNetwork = "none"
 // fullNetworks are the engine's own networks that reach what it does, by Docker's name and by podman's.
 var fullNetworks = []string{"bridge", "podman"}
 
-var _ runtime.Networker = (*Sandboxes)(nil)
+var _ runtime.PolicySetter = (*Sandboxes)(nil)
 
 // networkOf is what a container reaches by the networks that it is on.
 func networkOf(s *container.NetworkSettingsSummary) workorder.NetworkMode {
@@ -33,7 +33,7 @@ func networkOf(s *container.NetworkSettingsSummary) workorder.NetworkMode {
 	return workorder.NetworkNone
 }
 
-// SetNetwork implements runtime.Networker. The engine keeps a container's networks over its stop.
+// SetNetwork implements runtime.PolicySetter. The engine keeps a container's networks over its stop.
 func (e *Sandboxes) SetNetwork(ctx context.Context, id string, n workorder.NetworkPolicy) error {
 	doing := fmt.Sprintf("put the sandbox onto network %s", n.Mode)
 	if n.Mode != workorder.NetworkFull && n.Mode != workorder.NetworkNone {

@@ -15,7 +15,7 @@ import (
 )
 
 // Probe runs a command in a throw-away box that is confined like a real one.
-func (e *Engine) Probe(ctx context.Context, spec runtime.BoxSpec, argv []string) (string, error) {
+func (e *Engine) Probe(ctx context.Context, spec runtime.ContainerSpec, argv []string) (string, error) {
 	cfg, hc, err := hostConfig(spec)
 	if err != nil {
 		return "", err

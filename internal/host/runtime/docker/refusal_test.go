@@ -16,11 +16,11 @@ func TestRefusalsOfTheIsolation(t *testing.T) {
 		"Error response from daemon: unknown or invalid runtime name: no-such-runtime",
 		"OCI runtime create failed: runc create failed: unable to start container process: unable to apply caps: operation not permitted: unknown",
 	} {
-		if err := e.startError("start box", runtime.BoxSpec{}, errors.New(said)); !errors.Is(err, runtime.ErrIsolation) {
+		if err := e.startError("start box", runtime.ContainerSpec{}, errors.New(said)); !errors.Is(err, runtime.ErrIsolation) {
 			t.Errorf("%q is not taken for a refusal", said)
 		}
 	}
-	if err := e.startError("start box", runtime.BoxSpec{}, errors.New("no space left on device")); errors.Is(err, runtime.ErrIsolation) {
+	if err := e.startError("start box", runtime.ContainerSpec{}, errors.New("no space left on device")); errors.Is(err, runtime.ErrIsolation) {
 		t.Error("a full disk is taken for a refusal")
 	}
 }

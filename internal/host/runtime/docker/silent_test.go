@@ -39,19 +39,19 @@ func TestSilentEngine(t *testing.T) {
 	guest := func(context.Context, string) ([]byte, error) { return nil, nil }
 	calls := map[string]func(ctx context.Context) error{
 		"Boxes": func(ctx context.Context) error {
-			_, err := e.Boxes(ctx, map[string]string{workorder.LabelTask: ""})
+			_, err := e.Instances(ctx, map[string]string{workorder.LabelTask: ""})
 			return err
 		},
 		"Stand": func(ctx context.Context) error {
-			_, err := sandboxes.Stand(ctx, runtime.StandSpec{Image: "x", Guest: guest})
+			_, err := sandboxes.Create(ctx, runtime.SandboxSpec{Image: "x", Guest: guest})
 			return err
 		},
 		"Run": func(ctx context.Context) error {
-			_, err := e.Run(ctx, runtime.BoxSpec{Image: "x", Isolation: workorder.IsolationConfined}, strings.NewReader("{}"))
+			_, err := e.Run(ctx, runtime.ContainerSpec{Image: "x", Isolation: workorder.IsolationConfined}, strings.NewReader("{}"))
 			return err
 		},
-		"StartAgain": func(ctx context.Context) error { return sandboxes.StartAgain(ctx, "x") },
-		"StartWith":  func(ctx context.Context) error { return e.StartWith(ctx, "x", strings.NewReader("{}")) },
+		"StartAgain": func(ctx context.Context) error { return sandboxes.Start(ctx, "x") },
+		"StartWith":  func(ctx context.Context) error { return e.StartWithInput(ctx, "x", strings.NewReader("{}")) },
 		"Stream": func(ctx context.Context) error {
 			_, err := sandboxes.Stream(ctx, "x")
 			return err
@@ -63,7 +63,7 @@ func TestSilentEngine(t *testing.T) {
 			return e.wrap("attach", err)
 		},
 		"Exec": func(ctx context.Context) error {
-			_, err := e.Exec(ctx, "x", runtime.Command{Argv: []string{"true"}})
+			_, err := e.Exec(ctx, "x", runtime.ExecSpec{Argv: []string{"true"}})
 			return err
 		},
 		"Logs": func(ctx context.Context) error { return e.Logs(ctx, "x", runtime.LogOptions{Follow: true}) },

@@ -35,7 +35,7 @@ var confinedCaps = []string{
 
 // confinedSecurity lifts the filters that forbid an inner engine's ordinary work. The box
 // is confined by its capability set, its device cgroup, and a filter of the calls with which SYS_ADMIN reaches the whole machine.
-func confinedSecurity(s runtime.BoxSpec) ([]string, error) {
+func confinedSecurity(s runtime.ContainerSpec) ([]string, error) {
 	filter := "unconfined"
 	if s.Seccomp {
 		b, err := json.Marshal(boxFilter(s.CgroupV2))
@@ -90,7 +90,7 @@ type seccompRule struct {
 }
 
 // hostConfig translates a spec. It is pure; its golden test shows what a box may do. It never makes a bind mount.
-func hostConfig(s runtime.BoxSpec) (*container.Config, *container.HostConfig, error) {
+func hostConfig(s runtime.ContainerSpec) (*container.Config, *container.HostConfig, error) {
 	stop := int(runtime.StopTimeout / time.Second)
 	cfg := &container.Config{
 		Image:       s.Image,

@@ -31,7 +31,7 @@ const (
 // tryTime bounds the trial: by hand it takes 5 ms.
 const tryTime = 10 * time.Second
 
-const noBubblewrap = unfit("bubblewrap is missing: install the package bubblewrap")
+const noBubblewrap = unavailableError("bubblewrap is missing: install the package bubblewrap")
 
 // forbidding are the kernel's settings that can forbid a user namespaces.
 var forbidding = []string{"kernel/apparmor_restrict_unprivileged_userns", "kernel/unprivileged_userns_clone", "user/max_user_namespaces"}
@@ -58,14 +58,14 @@ func tryBubblewrap(ctx context.Context) error {
 		said = strings.TrimSpace(e.Stderr)
 	}
 	if os.Geteuid() == 0 {
-		return unfit("this root may make no namespaces, as in an ordinary container: " + said)
+		return unavailableError("this root may make no namespaces, as in an ordinary container: " + said)
 	}
 	for _, name := range forbidding {
 		if b, err := os.ReadFile("/proc/sys/" + name); err == nil {
 			said += fmt.Sprintf("; %s is %s", strings.ReplaceAll(name, "/", "."), strings.TrimSpace(string(b)))
 		}
 	}
-	return unfit("this user may make no namespaces: " + said)
+	return unavailableError("this user may make no namespaces: " + said)
 }
 
 // namespaces are the options for all namespaces. Root makes none for users: it would be root outside, who needs no
@@ -89,8 +89,8 @@ func namespaces(root, networkNone bool) []string {
 // into their folders. Commands have none.
 var guestCaps = []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", "CAP_FOWNER", "CAP_DAC_OVERRIDE"}
 
-// machine is what a jail takes of this machine, or of another root folder.
-type machine struct {
+// hostFiles are the files of the host, or of another root directory, that a jail shows.
+type hostFiles struct {
 	// root is the folder; "" is this machine's.
 	root string
 	// top are folders beside /usr, as links into it or as folders of their own.
@@ -135,22 +135,22 @@ type tree interface {
 	ReadFile(name string) ([]byte, error)
 }
 
-// whole is this machine.
-type whole struct{}
+// hostFS is the host's file system.
+type hostFS struct{}
 
-func (whole) Lstat(name string) (fs.FileInfo, error) { return os.Lstat("/" + name) }
-func (whole) Stat(name string) (fs.FileInfo, error)  { return os.Stat("/" + name) }
-func (whole) Readlink(name string) (string, error)   { return os.Readlink("/" + name) }
-func (whole) ReadFile(name string) ([]byte, error)   { return os.ReadFile("/" + name) }
+func (hostFS) Lstat(name string) (fs.FileInfo, error) { return os.Lstat("/" + name) }
+func (hostFS) Stat(name string) (fs.FileInfo, error)  { return os.Stat("/" + name) }
+func (hostFS) Readlink(name string) (string, error)   { return os.Readlink("/" + name) }
+func (hostFS) ReadFile(name string) ([]byte, error)   { return os.ReadFile("/" + name) }
 
 // look looks at this machine, or at another root folder.
-func look(root string) (machine, error) {
+func look(root string) (hostFiles, error) {
 	if root == "" {
-		return lookAt(whole{}, "")
+		return lookAt(hostFS{}, "")
 	}
 	r, err := os.OpenRoot(root)
 	if err != nil {
-		return machine{}, fmt.Errorf("the root folder: %w", err)
+		return hostFiles{}, fmt.Errorf("the root folder: %w", err)
 	}
 	defer r.Close()
 	st, err := r.Lstat("usr")
@@ -158,13 +158,13 @@ func look(root string) (machine, error) {
 		err = errors.New("its usr is no folder")
 	}
 	if err != nil {
-		return machine{}, fmt.Errorf("the root folder: %w", err)
+		return hostFiles{}, fmt.Errorf("the root folder: %w", err)
 	}
 	return lookAt(r, root)
 }
 
-func lookAt(t tree, root string) (machine, error) {
-	m := machine{root: root}
+func lookAt(t tree, root string) (hostFiles, error) {
+	m := hostFiles{root: root}
 	for _, p := range topFolders {
 		st, err := t.Lstat(p[1:])
 		switch {
@@ -200,26 +200,26 @@ func lookAt(t tree, root string) (machine, error) {
 	return m, nil
 }
 
-// jailed is one sandbox as bubblewrap makes it.
-type jailed struct {
-	standing
+// bwrapConfig has the bubblewrap arguments of one sandbox.
+type bwrapConfig struct {
+	startConfig
 	folder, guest string
 	root          bool
-	machine       machine
+	machine       hostFiles
 	groups        []keep.Group
 	groupsInside  []string
 }
 
 // bubblewrap is its command line, and the data that it reads from descriptors. Most of the arguments are data, too: a
 // jail sees the command line of its first process, and paths of this machine are not its business.
-func (j jailed) bubblewrap(program string, filter []byte) (argv []string, data [][]byte) {
+func (j bwrapConfig) bubblewrap(program string, filter []byte) (argv []string, data [][]byte) {
 	args, data := j.arguments(filter)
 	data = append(data, []byte(strings.Join(args, "\x00")+"\x00"))
 	return []string{program, "--args", strconv.Itoa(keep.FirstData + len(data) - 1), "--", wire.GuestFile, "jail"}, data
 }
 
 // arguments are bubblewrap's, and the data that they name by its descriptors.
-func (j jailed) arguments(filter []byte) (argv []string, data [][]byte) {
+func (j bwrapConfig) arguments(filter []byte) (argv []string, data [][]byte) {
 	argv = namespaces(j.root, j.NetworkNone)
 	add := func(args ...string) { argv = append(argv, args...) }
 	fd := func(content []byte) string {

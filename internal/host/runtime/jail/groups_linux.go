@@ -19,8 +19,8 @@ import (
 // controllers are what limits a sandbox, and what counts its use of processors.
 var controllers = []string{"memory", "pids", "cpu", "cpuacct"}
 
-// parents are where control groups can be made, by controller.
-type parents map[string]parent
+// cgroupParents are the writable parent cgroups, by controller.
+type cgroupParents map[string]parent
 
 type parent struct {
 	dir     string
@@ -28,7 +28,7 @@ type parent struct {
 }
 
 // findParents looks for control groups below which this user can make others.
-func findParents() parents {
+func findParents() cgroupParents {
 	mounts, err := mountinfo.GetMounts(nil)
 	if err != nil {
 		return nil
@@ -37,7 +37,7 @@ func findParents() parents {
 	if err != nil {
 		return nil
 	}
-	found := parents{}
+	found := cgroupParents{}
 	for c, p := range parentsIn(mounts, cgroupfs.Paths(string(own))) {
 		if unix.Access(p.dir, unix.W_OK) != nil {
 			continue
@@ -56,8 +56,8 @@ func findParents() parents {
 
 // parentsIn returns where this process's groups are: of version 1 its own, of version 2 root's at the top, and of others the one above
 // their own, since a group there has either processes or groups with controllers. own has the group of each controller.
-func parentsIn(mounts []*mountinfo.Info, own map[string]string) parents {
-	found := parents{}
+func parentsIn(mounts []*mountinfo.Info, own map[string]string) cgroupParents {
+	found := cgroupParents{}
 	for _, m := range mounts {
 		below := func(path string) string {
 			return filepath.Join(m.Mountpoint, strings.TrimPrefix(path, strings.TrimSuffix(m.Root, "/")))
@@ -85,7 +85,7 @@ func parentsIn(mounts []*mountinfo.Info, own map[string]string) parents {
 }
 
 // groups are those of a sandbox, and where they show in it.
-func (p parents) groups(folder string, s standing) (all []keep.Group, inside []string) {
+func (p cgroupParents) groups(folder string, s startConfig) (all []keep.Group, inside []string) {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(folder)) // it never fails
 	name := fmt.Sprintf("sandbox-agent-%x", h.Sum64())

@@ -28,15 +28,15 @@ const (
 )
 
 // New returns what makes jails. It looks at nothing.
-func New(o Options) runtime.Stander { return newStander(kindJail, o) }
+func New(o Options) runtime.SandboxRuntime { return newRuntime(kindJail, o) }
 
-// NewMachine returns what makes sandboxes that are this machine itself. It looks at nothing.
-func NewMachine(o Options) runtime.Stander { return newStander(kindMachine, o) }
+// NewHost returns the runtime host, whose sandboxes are not isolated from the machine. It probes nothing.
+func NewHost(o Options) runtime.SandboxRuntime { return newRuntime(kindMachine, o) }
 
-// unfit is why there can be no such sandbox here.
-type unfit string
+// unavailableError is why the runtime is not available on this machine.
+type unavailableError string
 
-func (u unfit) Error() string { return string(u) }
+func (u unavailableError) Error() string { return string(u) }
 
 // Unwrap makes it a runtime.ErrIsolation, whose text is of engines.
-func (u unfit) Unwrap() error { return runtime.ErrIsolation }
+func (u unavailableError) Unwrap() error { return runtime.ErrIsolation }

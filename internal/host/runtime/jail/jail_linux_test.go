@@ -29,13 +29,13 @@ var update = flag.Bool("update", false, "write golden files anew")
 // What a jail may do, and what of this machine is in it.
 func TestBubblewrap(t *testing.T) {
 	t.Parallel()
-	m := machine{top: []topFolder{{"/bin", "usr/bin"}, {path: "/lib64"}}, etc: []string{"/etc/alternatives", "/etc/ssl/certs"}, files: []etcFile{{"/etc/ssl/openssl.cnf", "x"}}, resolv: []byte("nameserver 192.0.2.1\n"), masked: []maskedPath{{"/proc/acpi", true}, {path: "/proc/keys"}}}
-	for name, j := range map[string]jailed{
+	m := hostFiles{top: []topFolder{{"/bin", "usr/bin"}, {path: "/lib64"}}, etc: []string{"/etc/alternatives", "/etc/ssl/certs"}, files: []etcFile{{"/etc/ssl/openssl.cnf", "x"}}, resolv: []byte("nameserver 192.0.2.1\n"), masked: []maskedPath{{"/proc/acpi", true}, {path: "/proc/keys"}}}
+	for name, j := range map[string]bwrapConfig{
 		"root": {
-			standing: standing{UID: 0x70000001, GID: 0x70000001, MemoryBytes: 64 << 20, Mounts: []runtime.Mount{{Source: "/src/a", Target: "/src/deep/a/"}, {Source: "/data", Target: "/data", ReadOnly: true}}},
-			root:     true, groups: []keep.Group{{Dir: "/sys/fs/cgroup/memory/x"}}, groupsInside: []string{"/sys/fs/cgroup/memory"},
+			startConfig: startConfig{UID: 0x70000001, GID: 0x70000001, MemoryBytes: 64 << 20, Mounts: []runtime.Mount{{Source: "/src/a", Target: "/src/deep/a/"}, {Source: "/data", Target: "/data", ReadOnly: true}}},
+			root:        true, groups: []keep.Group{{Dir: "/sys/fs/cgroup/memory/x"}}, groupsInside: []string{"/sys/fs/cgroup/memory"},
 		},
-		"user": {standing: standing{UID: 1000, GID: 1001, NetworkNone: true, MemoryBytes: 64 << 20}},
+		"user": {startConfig: startConfig{UID: 1000, GID: 1001, NetworkNone: true, MemoryBytes: 64 << 20}},
 	} {
 		j.folder, j.guest, j.machine = "/state/sandboxes/x", "/state/guest-0", m
 		argv, data := j.arguments([]byte("filter"))
@@ -88,9 +88,9 @@ func TestGuestAtOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		var files sync.Map
 		for range 16 {
-			s := newStander(kindJail, Options{State: state, Guest: func(context.Context, string) (image.PackedGuest, error) {
+			s := newRuntime(kindJail, Options{State: state, Guest: func(context.Context, string) (image.PackedGuest, error) {
 				return image.PackedGuest{Hash: fmt.Sprintf("%x", sha256.Sum256(content)), Size: int64(len(content)), Unpack: func() ([]byte, error) { return content, nil }}, nil
-			}}).(*stander)
+			}}).(*jails)
 			wg.Go(func() {
 				path, err := s.guest(t.Context())
 				var st os.FileInfo
@@ -124,12 +124,12 @@ func TestGuest(t *testing.T) {
 	}
 	content := []byte("program")
 	var unpacked atomic.Int32
-	s := newStander(kindJail, Options{State: state, Guest: func(context.Context, string) (image.PackedGuest, error) {
+	s := newRuntime(kindJail, Options{State: state, Guest: func(context.Context, string) (image.PackedGuest, error) {
 		return image.PackedGuest{Hash: fmt.Sprintf("%x", sha256.Sum256(content)), Size: int64(len(content)), Unpack: func() ([]byte, error) {
 			unpacked.Add(1)
 			return content, nil
 		}}, nil
-	}}).(*stander)
+	}}).(*jails)
 	path, err := s.guest(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -192,7 +192,7 @@ func TestTried(t *testing.T) {
 		t.Skip("bubblewrap is missing")
 	}
 	state := t.TempDir()
-	s := newStander(kindJail, Options{State: state}).(*stander)
+	s := newRuntime(kindJail, Options{State: state}).(*jails)
 	over, cancel := context.WithCancel(t.Context())
 	cancel() // no trial ends well
 	file := filepath.Join(state, triedFile)
@@ -219,9 +219,9 @@ func TestTried(t *testing.T) {
 func TestForeign(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
-	s := newStander(kindJail, Options{State: state}).(*stander)
+	s := newRuntime(kindJail, Options{State: state}).(*jails)
 	add := func(name string) *folder {
-		f, err := s.make(name, record{Kind: kindJail, Labels: map[string]string{runtime.LabelSandbox: name}, standing: standing{UID: os.Getuid(), GID: os.Getgid()}})
+		f, err := s.make(name, record{Kind: kindJail, Labels: map[string]string{runtime.LabelSandbox: name}, startConfig: startConfig{UID: os.Getuid(), GID: os.Getgid()}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -263,29 +263,29 @@ func TestForeign(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.sweep(t.Context())
-	named := func(name string) runtime.Box {
+	named := func(name string) runtime.Instance {
 		t.Helper()
-		all, err := s.Boxes(t.Context(), map[string]string{runtime.LabelSandbox: name})
+		all, err := s.Instances(t.Context(), map[string]string{runtime.LabelSandbox: name})
 		if len(all) != 1 || err != nil {
 			t.Fatalf("%s: %+v, %v", name, all, err)
 		}
 		return all[0]
 	}
-	if b := named("good"); b.Live() || b.Damaged != nil {
+	if b := named("good"); b.Running() || b.Damaged != nil {
 		t.Errorf("%+v", b)
 	}
-	if all, err := s.Boxes(t.Context(), map[string]string{runtime.LabelSandbox: "nothing"}); len(all) != 0 || err != nil {
+	if all, err := s.Instances(t.Context(), map[string]string{runtime.LabelSandbox: "nothing"}); len(all) != 0 || err != nil {
 		t.Errorf("%+v, %v", all, err)
 	}
 	bad := []string{"linked-record", "second-name", "garbage", "no-record", "folder", "empty", "null", "nul-bytes", "other-types", "of-another", "no-labels", "linked-folder", "file"}
-	if all, err := s.Boxes(t.Context(), map[string]string{runtime.LabelSandbox: ""}); len(all) != 1+len(bad) || err != nil {
+	if all, err := s.Instances(t.Context(), map[string]string{runtime.LabelSandbox: ""}); len(all) != 1+len(bad) || err != nil {
 		t.Errorf("%+v, %v", all, err)
 	}
 	for _, name := range bad {
 		if b := named(name); b.Damaged == nil || b.ID != name || b.Labels[runtime.LabelSandbox] != name || !strings.Contains(b.Damaged.Error(), string(filepath.Separator)+name) || strings.Count(b.Damaged.Error(), recordFile) > 1 {
 			t.Errorf("%+v", b)
 		}
-		if err := s.StartAgain(t.Context(), name); err == nil {
+		if err := s.Start(t.Context(), name); err == nil {
 			t.Errorf("%s was started", name)
 		}
 		if _, err := os.Lstat(filepath.Join(s.dir, name)); err != nil {
@@ -314,29 +314,29 @@ func TestForeign(t *testing.T) {
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
-	jails, machines := newStander(kindJail, Options{State: state}).(*stander), newStander(kindMachine, Options{State: state}).(*stander)
-	me := standing{UID: os.Getuid(), GID: os.Getgid()}
+	jailed, machines := newRuntime(kindJail, Options{State: state}).(*jails), newRuntime(kindMachine, Options{State: state}).(*jails)
+	me := startConfig{UID: os.Getuid(), GID: os.Getgid()}
 	for _, row := range []struct {
-		s    *stander
+		s    *jails
 		name string
-	}{{jails, "a"}, {machines, "b"}} {
-		f, err := row.s.make(row.name, record{Kind: row.s.kind, Labels: map[string]string{runtime.LabelSandbox: row.name}, standing: me})
+	}{{jailed, "a"}, {machines, "b"}} {
+		f, err := row.s.make(row.name, record{Kind: row.s.kind, Labels: map[string]string{runtime.LabelSandbox: row.name}, startConfig: me})
 		if err != nil {
 			t.Fatal(err)
 		}
 		f.close()
-		all, err := row.s.Boxes(t.Context(), nil)
+		all, err := row.s.Instances(t.Context(), nil)
 		if len(all) != 1 || all[0].Name != row.name || err != nil {
 			t.Errorf("%+v, %v", all, err)
 		}
 	}
-	if _, err := jails.make("b", record{Kind: kindJail, standing: me}); !errors.Is(err, runtime.ErrConflict) {
+	if _, err := jailed.make("b", record{Kind: kindJail, startConfig: me}); !errors.Is(err, runtime.ErrConflict) {
 		t.Errorf("a name of the other kind: %v", err)
 	}
-	if err := jails.Remove(t.Context(), "a"); err != nil {
+	if err := jailed.Remove(t.Context(), "a"); err != nil {
 		t.Error(err)
 	}
-	if err := jails.Remove(t.Context(), "a"); err != nil {
+	if err := jailed.Remove(t.Context(), "a"); err != nil {
 		t.Errorf("one that is gone: %v", err)
 	}
 }
@@ -364,7 +364,7 @@ func TestParseParents(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", c, got[c], want)
 		}
 	}
-	groups, inside := got.groups("/state/x", standing{MemoryBytes: 1, CPUs: 0.5, PIDs: 7})
+	groups, inside := got.groups("/state/x", startConfig{MemoryBytes: 1, CPUs: 0.5, PIDs: 7})
 	if len(groups) != 3 || len(inside) != 3 || groups[2].Set[1] != (keep.Setting{File: "cpu.cfs_quota_us", Value: "50000"}) {
 		t.Errorf("%+v, %v", groups, inside)
 	}
@@ -384,10 +384,10 @@ func TestRecordIsDurable(t *testing.T) { // not parallel: it replaces syncFile
 		synced = append(synced, filepath.Base(f.Name()))
 		return sync(f)
 	}
-	s := newStander(kindJail, Options{State: t.TempDir()}).(*stander)
+	s := newRuntime(kindJail, Options{State: t.TempDir()}).(*jails)
 	for name, throwaway := range map[string]bool{"named": false, "throwaway": true} {
 		synced = nil
-		f, err := s.make(name, record{Kind: kindJail, standing: standing{UID: os.Getuid(), GID: os.Getgid(), Throwaway: throwaway}})
+		f, err := s.make(name, record{Kind: kindJail, startConfig: startConfig{UID: os.Getuid(), GID: os.Getgid(), Throwaway: throwaway}})
 		if err != nil {
 			t.Fatal(err)
 		}

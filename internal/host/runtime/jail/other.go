@@ -13,18 +13,20 @@ import (
 // none is on machines that are not Linux.
 type none struct{}
 
-func newStander(string, Options) runtime.Stander { return none{} }
+func newRuntime(string, Options) runtime.SandboxRuntime { return none{} }
 
 const noLinux = unfit("it needs Linux: use a container")
 
-func (none) Capabilities(context.Context) ([]runtime.Capability, error) { return nil, noLinux }
-func (none) Stand(context.Context, runtime.StandSpec) (string, error)   { return "", noLinux }
-func (none) StartAgain(context.Context, string) error                   { return runtime.ErrNotFound }
+func (none) Capabilities(context.Context) ([]runtime.Capability, error)  { return nil, noLinux }
+func (none) Create(context.Context, runtime.SandboxSpec) (string, error) { return "", noLinux }
+func (none) Start(context.Context, string) error                         { return runtime.ErrNotFound }
 
 func (none) Stream(context.Context, string) (io.ReadWriteCloser, error) {
 	return nil, runtime.ErrNotFound
 }
-func (none) Boxes(context.Context, map[string]string) ([]runtime.Box, error) { return nil, nil }
-func (none) Logs(context.Context, string, runtime.LogOptions) error          { return runtime.ErrNotFound }
-func (none) Stop(context.Context, string, time.Duration) error               { return nil }
-func (none) Remove(context.Context, string) error                            { return nil }
+func (none) Instances(context.Context, map[string]string) ([]runtime.Instance, error) {
+	return nil, nil
+}
+func (none) Logs(context.Context, string, runtime.LogOptions) error { return runtime.ErrNotFound }
+func (none) Stop(context.Context, string, time.Duration) error      { return nil }
+func (none) Remove(context.Context, string) error                   { return nil }

@@ -50,11 +50,11 @@ type record struct {
 	Kind    string            `json:"kind"`
 	Labels  map[string]string `json:"labels"`
 	Created time.Time         `json:"created"`
-	standing
+	startConfig
 }
 
-// standing is what of a runtime.StandSpec is needed to start the sandbox again.
-type standing struct {
+// startConfig is the part of a runtime.SandboxSpec that a restart needs.
+type startConfig struct {
 	Config      wire.Config     `json:"config"`
 	Root        string          `json:"root,omitempty"`
 	NetworkNone bool            `json:"network_none,omitempty"`
@@ -206,26 +206,26 @@ func (f *folder) at(name string) string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", f.dir.Fd(), name)
 }
 
-// keeper is the process that holds the sandbox.
-type keeper struct {
+// shim is the parent process of the jail.
+type shim struct {
 	statedir.Process
 	// Groups are the control groups that it makes: their paths are relative to the groups of the process that started it.
 	Groups []string `json:"groups,omitempty"`
 }
 
-// keeper is the last one; one that does not live if there was none.
-func (f *folder) keeper() *keeper {
-	k := &keeper{}
+// shim returns the last shim, or one that does not live if there was none.
+func (f *folder) shim() *shim {
+	k := &shim{}
 	if f.read(keeperFile, k) != nil {
-		return &keeper{}
+		return &shim{}
 	}
 	return k
 }
 
-// removeGroups removes control groups that a keeper has left, because it was killed.
+// removeGroups removes the cgroups of a shim that was killed.
 func (f *folder) removeGroups() error {
 	var errs []error
-	for _, dir := range f.keeper().Groups {
+	for _, dir := range f.shim().Groups {
 		errs = append(errs, keep.RemoveGroup(dir))
 	}
 	return errors.Join(errs...)
@@ -249,7 +249,7 @@ func (f *folder) dirs(r record) error {
 }
 
 // make makes the folder of a new sandbox, with its lock. A name that is taken is a runtime.ErrConflict.
-func (s *stander) make(name string, r record) (*folder, error) {
+func (s *jails) make(name string, r record) (*folder, error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of sandboxes: %w", err)
 	}

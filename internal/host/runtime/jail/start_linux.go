@@ -34,7 +34,7 @@ const (
 // guest returns the path of the guest program and unpacks it if it is missing or damaged. The file can be executed but
 // not read: whatever runs it is hidden from other processes of its user from its first instruction on. A valid file is
 // never replaced: other processes mount and execute it.
-func (s *stander) guest(ctx context.Context) (string, error) {
+func (s *jails) guest(ctx context.Context) (string, error) {
 	packed, err := s.o.Guest(ctx, goruntime.GOARCH)
 	if err != nil {
 		return "", fmt.Errorf("make the sandbox: %w", err)
@@ -120,7 +120,7 @@ func onlyOurs(dir string) error {
 }
 
 // start starts the keeper of a sandbox, and waits until its guest serves. The caller has the lock.
-func (s *stander) start(ctx context.Context, f *folder, r record, guest string) error {
+func (s *jails) start(ctx context.Context, f *folder, r record, guest string) error {
 	if err := f.dirs(r); err != nil { // somebody may have deleted them
 		return fmt.Errorf("make the sandbox's folders: %w", err)
 	}
@@ -216,7 +216,7 @@ func (f *folder) listen(ctx context.Context) (*os.File, error) {
 	return u.File()
 }
 
-func (s *stander) plan(f *folder, r record, guest string) (keep.Config, error) {
+func (s *jails) plan(f *folder, r record, guest string) (keep.Config, error) {
 	p := keep.Config{Dir: f.path, Throwaway: r.Throwaway, End: syscall.SIGKILL, Env: []string{}}
 	config := r.Config
 	at := findParents()
@@ -277,7 +277,7 @@ func (s *stander) plan(f *folder, r record, guest string) (keep.Config, error) {
 // passed are the variables of this machine that a sandbox which is the machine itself has.
 var passed = []string{"PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR"}
 
-func (s *stander) environment() []string {
+func (s *jails) environment() []string {
 	env := []string{}
 	for _, name := range passed {
 		if v := s.o.Getenv(name); v != "" {

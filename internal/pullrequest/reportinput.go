@@ -9,28 +9,28 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Told is what a report tells of.
-type Told struct {
+// ReportInput is what a report tells of.
+type ReportInput struct {
 	Order  *workorder.Order
 	Result *workorder.Result
 	// Later is a later attempt that left the branch as Result's did; nil means there is none, or none is known.
 	Later *workorder.Result
 }
 
-// AsBefore reports whether an attempt left the branch unchanged and learned less about it than an attempt with a proof.
+// Unchanged reports whether an attempt left the branch unchanged and learned less about it than an attempt with a proof.
 // The report on the branch then stays that of the earlier attempt. A failing check counts as learned.
-func AsBefore(o *workorder.Order, r *workorder.Result) bool {
+func Unchanged(o *workorder.Order, r *workorder.Result) bool {
 	if r.Restored == nil || r.HeadSHA == "" || r.HeadSHA != r.Restored.Head || len(r.Commits) == 0 {
 		return false
 	}
 	if r.Mode == workorder.ModeRebase {
 		return true // what it checked, if anything, did not become the branch's
 	}
-	return !Proves(o, r) && !slices.ContainsFunc(r.Validation, func(v workorder.Validation) bool { return !v.Passed })
+	return !ProvesHead(o, r) && !slices.ContainsFunc(r.Validation, func(v workorder.Validation) bool { return !v.Passed })
 }
 
-// Proves tells whether an attempt found out what there is to find out about the commit that it ended with.
-func Proves(o *workorder.Order, r *workorder.Result) bool {
+// ProvesHead tells whether an attempt found out what there is to find out about the commit that it ended with.
+func ProvesHead(o *workorder.Order, r *workorder.Result) bool {
 	switch {
 	case len(o.Validate) == 0 && (o.NoProof || o.Dev == nil):
 		return Ended(r) // there is nothing to prove it with

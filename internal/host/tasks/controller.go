@@ -21,12 +21,12 @@ type Store interface {
 	Load(id string) (*store.Record, error)
 	TryLock(id string) (*store.Lock, error)
 	LockPath(id string) string
-	// Mend completes a change of the record that a dead process left half done.
-	Mend(rec *store.Record) error
+	// FinishMove completes a change of the record that a dead process left half done.
+	FinishMove(rec *store.Record) error
 }
 
-// Boxes runs attempts and collects their results.
-type Boxes interface {
+// AttemptRunner runs attempts and collects their results.
+type AttemptRunner interface {
 	// Run starts the first attempt that this machine knows.
 	Run(ctx context.Context, job *job.Job) (*workorder.Result, error)
 	// Resume starts the attempt after the one in last, whose lock the caller holds.
@@ -47,12 +47,12 @@ type Project interface {
 	Job(ctx context.Context, s State, next Action) (*job.Job, error)
 }
 
-// Flow carries out what Next decides.
-type Flow struct {
-	Store   Store
-	Boxes   Boxes
-	Project Project
-	Opening *Opening // only OpenPR has one
+// Controller carries out what Next decides.
+type Controller struct {
+	Store    Store
+	Attempts AttemptRunner
+	Project  Project
+	PROpener *PROpener // only OpenPR has one
 	// Waits is called before each wait for a provider's limit.
 	Waits func(Action)
 	// Detach makes Run return while the box runs.
@@ -63,11 +63,11 @@ type Flow struct {
 
 // Outcome is the final action of a flow and its results.
 type Outcome struct {
-	Do     Do
-	Until  time.Time     // when the limit of a reported task resets; zero if it is not parked
-	Says   string        // the text of Nothing
-	Record *store.Record // of Follow and Report
-	Job    *job.Job      // of Begin, BeginAgain and GoOn; a rehearsal stops there
+	Kind    ActionKind
+	Until   time.Time     // when the limit of a reported task resets; zero if it is not parked
+	Message string        // the text of Nothing
+	Record  *store.Record // of Follow and Report
+	Job     *job.Job      // of Begin, ActionRestart and ActionContinue; a rehearsal stops there
 	// Result is nil for a box that still runs, for a rehearsal, and for Report, whose result is in the record's folder.
 	Result   *workorder.Result
 	PR       *workorder.PR // of Open
@@ -75,8 +75,8 @@ type Outcome struct {
 }
 
 // Run carries out the user's request.
-func (f *Flow) Run(ctx context.Context, s State) (Outcome, error) {
-	t := &turn{Flow: f, s: s}
+func (c *Controller) Run(ctx context.Context, s State) (Outcome, error) {
+	t := &request{Controller: c, s: s}
 	t.knows(s.Record)
 	defer func() { t.unlock(); t.cancel() }()
 	t.patience(ctx)
@@ -98,9 +98,9 @@ func (f *Flow) Run(ctx context.Context, s State) (Outcome, error) {
 	}
 }
 
-// turn is the state of one command in the flow.
-type turn struct {
-	*Flow
+// request is the state of one command of a Controller.
+type request struct {
+	*Controller
 	s      State
 	lock   *store.Lock
 	wait   context.Context // for the wait for another command's decision
@@ -108,20 +108,20 @@ type turn struct {
 }
 
 // patience restarts the bound on the wait for another command.
-func (t *turn) patience(ctx context.Context) {
+func (t *request) patience(ctx context.Context) {
 	if t.cancel != nil {
 		t.cancel()
 	}
-	t.wait, t.cancel = Waiting(ctx, cmp.Or(t.Patience, DecideWait))
+	t.wait, t.cancel = WithLockTimeout(ctx, cmp.Or(t.Patience, DecideWait))
 }
 
-func (t *turn) knows(rec *store.Record) {
+func (t *request) knows(rec *store.Record) {
 	if t.s.Record, t.s.Remote = rec, nil; rec != nil {
-		t.s.First = rec.AttemptID
+		t.s.LastAtStart = rec.AttemptID
 	}
 }
 
-func (t *turn) unlock() {
+func (t *request) unlock() {
 	if t.lock != nil {
 		t.lock.Unlock()
 		t.lock = nil
@@ -129,22 +129,22 @@ func (t *turn) unlock() {
 }
 
 // next takes the lock of a task with a record, reads the record again, and decides.
-func (t *turn) next(ctx context.Context) (Action, error) {
+func (t *request) next(ctx context.Context) (Action, error) {
 	t.s.Time = time.Now()
 	if !t.locks() {
 		return Next(t.s)
 	}
 	id := t.s.Task
 	lock, err := t.Store.TryLock(id)
-	if t.s.Held = errors.Is(err, store.ErrLocked); err != nil && !t.s.Held {
+	if t.s.Locked = errors.Is(err, store.ErrLocked); err != nil && !t.s.Locked {
 		return Action{}, err
 	}
-	t.lock, t.s.Runs = lock, false
+	t.lock, t.s.BoxRunning = lock, false
 	if ctx.Err() != nil {
-		return Action{}, ErrLeft
+		return Action{}, ErrInterrupted
 	}
 	if t.s.Record, err = t.Store.Load(id); err == nil && lock != nil {
-		err = t.Store.Mend(t.s.Record)
+		err = t.Store.FinishMove(t.s.Record)
 	}
 	if err != nil {
 		return Action{}, err
@@ -153,7 +153,7 @@ func (t *turn) next(ctx context.Context) (Action, error) {
 }
 
 // locks reports whether the lock must be taken: if the command may start a box, or collect the result of one.
-func (t *turn) locks() bool {
+func (t *request) locks() bool {
 	switch rec := t.s.Record; {
 	case rec == nil, t.lock != nil, t.s.DryRun, t.s.OnlyNew():
 		return false
@@ -164,43 +164,43 @@ func (t *turn) locks() bool {
 }
 
 // prepare does all of an action except to start a box. over reports that no decision follows.
-func (t *turn) prepare(ctx context.Context, a Action) (out Outcome, over bool, err error) {
-	out = Outcome{Do: a.Do, Record: t.s.Record, Until: a.Until, Says: a.Says}
-	switch a.Do {
-	case AwaitLock:
+func (t *request) prepare(ctx context.Context, a Action) (out Outcome, over bool, err error) {
+	out = Outcome{Kind: a.Kind, Record: t.s.Record, Until: a.Until, Message: a.Message}
+	switch a.Kind {
+	case ActionAwaitLock:
 		if Pause(t.wait, LockPause); t.wait.Err() != nil {
-			return out, true, GaveUp(t.wait, t.Store.LockPath(t.s.Task), t.s.Task)
+			return out, true, LockTimeoutError(t.wait, t.Store.LockPath(t.s.Task), t.s.Task)
 		}
 		return out, false, nil
-	case AwaitLimit:
+	case ActionAwaitLimit:
 		return out, false, t.awaitLimit(ctx, a)
-	case Collect:
-		err = t.Boxes.Collect(ctx, t.s.Record)
-		if t.s.Runs = errors.Is(err, launch.ErrRunning); t.s.Runs {
+	case ActionCollect:
+		err = t.Attempts.Collect(ctx, t.s.Record)
+		if t.s.BoxRunning = errors.Is(err, launch.ErrRunning); t.s.BoxRunning {
 			err = nil
 		}
 		return out, false, err
-	case AskRemote:
+	case ActionReadRemote:
 		t.s.Remote = t.Project.Ask(ctx, t.s)
 		if t.s.Record != nil {
 			t.s.OrderText, t.s.OrderTextErr = outcome.TaskText(t.s.Record)
 		}
 		return out, false, nil
-	case Begin:
+	case ActionBegin:
 		out.Job, err = t.Project.New(ctx, t.s, a.Attempt)
-	case BeginAgain, GoOn:
+	case ActionRestart, ActionContinue:
 		out.Job, err = t.job(ctx, a)
-	case LookAtPull:
+	case ActionReadPR:
 		t.unlock()
-		t.s.Pull, err = t.Opening.look(ctx, t.s.Record)
+		t.s.PR, err = t.PROpener.look(ctx, t.s.Record)
 		return out, false, err
-	case Open:
-		out.PR, out.Warnings, err = t.Opening.open(ctx, t.s.Record)
-	case Follow:
+	case ActionOpenPR:
+		out.PR, out.Warnings, err = t.PROpener.open(ctx, t.s.Record)
+	case ActionFollow:
 		if t.unlock(); !t.Detach {
-			out.Result, err = t.Boxes.Watch(ctx, t.s.Record)
+			out.Result, err = t.Attempts.Watch(ctx, t.s.Record)
 		}
-	case ReportRemote:
+	case ActionReportRemote:
 		out.Record, out.Result = nil, t.s.Remote.result()
 	}
 	return out, true, err
@@ -210,20 +210,20 @@ func (t *turn) prepare(ctx context.Context, a Action) (out Outcome, over bool, e
 const limitPoll = 30 * time.Second
 
 // awaitLimit waits until a parked task can continue. It releases the lock, so the task may have changed since.
-func (t *turn) awaitLimit(ctx context.Context, a Action) error {
+func (t *request) awaitLimit(ctx context.Context, a Action) error {
 	t.unlock()
 	t.Waits(a)
 	for left := time.Until(a.Until); left > 0; left = time.Until(a.Until) {
 		if Pause(ctx, min(left, limitPoll)); ctx.Err() != nil {
-			return ErrLeft
+			return ErrInterrupted
 		}
 	}
-	t.s.Waited, t.s.Remote = t.s.Waited || a.Unknown, nil // only once: the next attempt shows whether the limit still holds
+	t.s.WaitedOnce, t.s.Remote = t.s.WaitedOnce || a.Unknown, nil // only once: the next attempt shows whether the limit still holds
 	t.patience(ctx)
 	return nil
 }
 
-func (t *turn) job(ctx context.Context, a Action) (*job.Job, error) {
+func (t *request) job(ctx context.Context, a Action) (*job.Job, error) {
 	job, err := t.Project.Job(ctx, t.s, a)
 	if err != nil {
 		return nil, err
@@ -239,21 +239,21 @@ func (t *turn) job(ctx context.Context, a Action) (*job.Job, error) {
 	return job, nil
 }
 
-func (t *turn) start(ctx context.Context, out *Outcome) (err error) {
+func (t *request) start(ctx context.Context, out *Outcome) (err error) {
 	if t.s.Record == nil {
-		out.Result, err = t.Boxes.Run(ctx, out.Job)
+		out.Result, err = t.Attempts.Run(ctx, out.Job)
 	} else {
-		out.Result, err = t.Boxes.Resume(ctx, out.Job, t.s.Record)
+		out.Result, err = t.Attempts.Resume(ctx, out.Job, t.s.Record)
 	}
 	return err
 }
 
 // overtaken reports whether another command began the task first: then it reads its record.
-func (t *turn) overtaken(ctx context.Context, err error) bool {
+func (t *request) overtaken(ctx context.Context, err error) bool {
 	if !errors.Is(err, store.ErrExists) || t.s.Record != nil || t.s.OnlyNew() {
 		return false
 	}
-	wait, cancel := Waiting(ctx, cmp.Or(t.Patience, MoveWait))
+	wait, cancel := WithLockTimeout(ctx, cmp.Or(t.Patience, MoveWait))
 	defer cancel()
 	for wait.Err() == nil {
 		if rec, err := t.Store.Load(t.s.Task); err == nil {
@@ -301,24 +301,24 @@ const (
 	MoveWait = 30 * time.Second
 )
 
-// ErrLeft ends a command that the user interrupted while it waited.
-var ErrLeft = errors.New("left")
+// ErrInterrupted ends a command that the user interrupted while it waited.
+var ErrInterrupted = errors.New("left")
 
-// errHeld ends the wait for another command.
-var errHeld = errors.New("another command holds the task and does not go on with it")
+// errLockHeld means that another command holds the task's lock.
+var errLockHeld = errors.New("another command holds the task and does not go on with it")
 
-// Waiting bounds the wait for another command's decision.
-func Waiting(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, most, fmt.Errorf("%w: waited for %s", errHeld, most))
+// WithLockTimeout bounds the wait for another command's decision.
+func WithLockTimeout(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, most, fmt.Errorf("%w: waited for %s", errLockHeld, most))
 }
 
-// GaveUp is the error of a wait without success: the user interrupted it, or it took too long.
-func GaveUp(ctx context.Context, lockPath, id string) error {
-	if err := context.Cause(ctx); errors.Is(err, errHeld) {
+// LockTimeoutError is the error of a wait without success: the user interrupted it, or it took too long.
+func LockTimeoutError(ctx context.Context, lockPath, id string) error {
+	if err := context.Cause(ctx); errors.Is(err, errLockHeld) {
 		return fault.New(workorder.ExitGeneral, fmt.Errorf("task %s: %w", id, err),
 			"`fuser "+lockPath+"` names the process: end it, then try again")
 	}
-	return ErrLeft
+	return ErrInterrupted
 }
 
 // Pause waits for d, or until ctx ends.
@@ -329,18 +329,18 @@ func Pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Said are the user's own settings of this run.
-type Said struct {
+// GivenFlags are the flags that the user gave.
+type GivenFlags struct {
 	Given   map[string]string // the given flags, each with its source
 	Out     string            // the absolute path of the output folder; empty if not given
 	Network string
 }
 
-func (s Said) given(flag string) bool { _, given := s.Given[flag]; return given }
+func (s GivenFlags) given(flag string) bool { _, given := s.Given[flag]; return given }
 
 // Remember is the part of the last attempt's request that this command does not replace. An empty project file means the
 // given one, the one that is found, or for a detected project none.
-func Remember(verb Verb, rec *store.Record, said Said) (store.Request, error) {
+func Remember(verb Verb, rec *store.Record, said GivenFlags) (store.Request, error) {
 	if said.Out != "" && filepath.Join(said.Out, rec.TaskID) != rec.Dir {
 		return store.Request{}, fault.New(workorder.ExitUsage, fmt.Errorf("the output of %s lies in %s: all attempts of a task lie together, "+
 			"leave out --out", rec.TaskID, rec.Dir), "")
@@ -363,7 +363,7 @@ func Remember(verb Verb, rec *store.Record, said Said) (store.Request, error) {
 const GiveProject = "give the project: --project"
 
 // Overrides are the flags of an earlier command that still hold for this one.
-func Overrides(was map[string]string, said Said) map[string]string {
+func Overrides(was map[string]string, said GivenFlags) map[string]string {
 	hold := map[string]string{}
 	for flag, value := range was {
 		switch {
@@ -377,7 +377,7 @@ func Overrides(was map[string]string, said Said) map[string]string {
 }
 
 // CheckBranch refuses a branch that cannot be the task's.
-func (a Asked) CheckBranch() error {
+func (a Request) CheckBranch() error {
 	if a.Branch != "" && !workorder.OwnBranch(a.Task, a.Branch) {
 		return fault.New(workorder.ExitUsage, fmt.Errorf("--target-branch %s cannot be the branch of %s: its name begins with agent/%s", a.Branch,
 			a.Task, a.Task), "")
@@ -385,20 +385,20 @@ func (a Asked) CheckBranch() error {
 	return nil
 }
 
-// UnknownHere is the error for a task without a record here; it names what is needed to find the task on its remote.
-func UnknownHere(id, give string) error {
+// UnknownTaskError is the error for a task without a record here; it names what is needed to find the task on its remote.
+func UnknownTaskError(id, give string) error {
 	return fault.New(workorder.ExitNotFound, fmt.Errorf("task %s is not known on this machine", id),
 		"`sandbox-agent ps --all` lists the tasks of this machine; if another one began it, give "+give)
 }
 
-// PullOf decides which pull request's feedback a revise takes: the given one, else the recorded one. It is 0 if the feedback is
+// PRNumber decides which pull request's feedback a revise takes: the given one, else the recorded one. It is 0 if the feedback is
 // in a file. rec is nil for a task that this machine does not know.
-func PullOf(id string, rec *store.Record, said int, file bool) (int, error) {
+func PRNumber(id string, rec *store.Record, said int, file bool) (int, error) {
 	switch {
 	case said != 0 || file:
 		return said, nil
 	case rec == nil: // its pull request is recorded only on the machine that began it
-		return 0, UnknownHere(id, "its pull request and project: --pr N --project P")
+		return 0, UnknownTaskError(id, "its pull request and project: --pr N --project P")
 	}
 	if recorded := pullNumber(rec); recorded != 0 {
 		return recorded, nil

@@ -18,7 +18,7 @@ import (
 const triedFile = "jail.tried"
 
 // tried makes an empty jail, unless one could be made under the same circumstances: a jail that cannot be made all the same forgets that.
-func (s *stander) tried(ctx context.Context) error {
+func (s *jails) tried(ctx context.Context) error {
 	now := circumstances()
 	if dir, err := os.OpenRoot(s.o.State); err == nil {
 		defer dir.Close()
@@ -37,7 +37,7 @@ func (s *stander) tried(ctx context.Context) error {
 }
 
 // doubt tries again after a jail could not be started, and returns why there can be none here any more.
-func (s *stander) doubt(ctx context.Context) error {
+func (s *jails) doubt(ctx context.Context) error {
 	if s.kind != kindJail {
 		return nil
 	}

@@ -34,7 +34,7 @@ func (w *world) Run(_ context.Context, job *job.Job) (*workorder.Result, error) 
 
 func (w *world) Resume(_ context.Context, job *job.Job, _ *store.Record) (*workorder.Result, error) {
 	w.did = append(w.did, "resume")
-	if !w.st.Held(id) {
+	if !w.st.Locked(id) {
 		w.t.Error("an attempt is started without the task's lock")
 	}
 	return &workorder.Result{TaskID: job.Order.TaskID, Status: done0}, nil
@@ -42,7 +42,7 @@ func (w *world) Resume(_ context.Context, job *job.Job, _ *store.Record) (*worko
 
 func (w *world) Watch(context.Context, *store.Record) (*workorder.Result, error) {
 	w.did = append(w.did, "watch")
-	if w.st.Held(id) {
+	if w.st.Locked(id) {
 		w.t.Error("a box is followed with the task's lock, which whoever collects it needs")
 	}
 	return &workorder.Result{Status: done0}, nil
@@ -85,24 +85,24 @@ func TestFlow(t *testing.T) {
 	finished := state(attemptOf("b1", done0, agent))
 	timeout, running := ended(workorder.StatusTimeout, workorder.EndedByTimeout), ended("", "", runs)
 	for name, c := range map[string]struct {
-		asked  Asked
+		asked  Request
 		rec    *store.Record
 		remote []*Remote
 		live   bool
 		detach bool
 		did    []string
-		want   Do
+		want   ActionKind
 	}{
-		"a new task":             {Asked{Verb: Create, Fresh: true}, nil, nil, false, false, []string{"run"}, Begin},
-		"a rehearsal":            {Asked{Verb: Create, Fresh: true, DryRun: true}, nil, nil, false, false, nil, Begin},
-		"the next attempt":       {Asked{Verb: Continue}, timeout, []*Remote{ours}, false, false, []string{"ask", "resume"}, GoOn},
-		"after it was collected": {Asked{Verb: Continue}, running, []*Remote{ours}, false, false, []string{"collect", "ask", "resume"}, GoOn},
-		"from another machine":   {Asked{Verb: Continue}, nil, []*Remote{ours}, false, false, []string{"ask", "run"}, GoOn},
-		"a box that runs":        {Asked{Verb: Create, IfExists: true}, running, nil, true, false, []string{"collect", "watch"}, Follow},
-		"one that is left alone": {Asked{Verb: Create, IfExists: true}, running, nil, true, true, []string{"collect"}, Follow},
-		"a result is read":       {Asked{Verb: Read}, running, nil, false, false, []string{"collect"}, Report},
-		"done elsewhere":         {Asked{Verb: Create, IfExists: true}, nil, []*Remote{finished}, false, false, []string{"ask"}, ReportRemote},
-		"a limit is waited for":  {Asked{Verb: Continue, Wait: true}, nil, []*Remote{reset, ours}, false, false, nil, GoOn},
+		"a new task":             {Request{Verb: Create, Fresh: true}, nil, nil, false, false, []string{"run"}, ActionBegin},
+		"a rehearsal":            {Request{Verb: Create, Fresh: true, DryRun: true}, nil, nil, false, false, nil, ActionBegin},
+		"the next attempt":       {Request{Verb: Continue}, timeout, []*Remote{ours}, false, false, []string{"ask", "resume"}, ActionContinue},
+		"after it was collected": {Request{Verb: Continue}, running, []*Remote{ours}, false, false, []string{"collect", "ask", "resume"}, ActionContinue},
+		"from another machine":   {Request{Verb: Continue}, nil, []*Remote{ours}, false, false, []string{"ask", "run"}, ActionContinue},
+		"a box that runs":        {Request{Verb: Create, IfExists: true}, running, nil, true, false, []string{"collect", "watch"}, ActionFollow},
+		"one that is left alone": {Request{Verb: Create, IfExists: true}, running, nil, true, true, []string{"collect"}, ActionFollow},
+		"a result is read":       {Request{Verb: Read}, running, nil, false, false, []string{"collect"}, ActionReport},
+		"done elsewhere":         {Request{Verb: Create, IfExists: true}, nil, []*Remote{finished}, false, false, []string{"ask"}, ActionReportRemote},
+		"a limit is waited for":  {Request{Verb: Continue, Wait: true}, nil, []*Remote{reset, ours}, false, false, nil, ActionContinue},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -117,16 +117,16 @@ func TestFlow(t *testing.T) {
 				}
 				lock.Unlock()
 			}
-			f := &Flow{Store: w.st, Boxes: w, Project: w, Detach: c.detach, Waits: func(Action) {}}
+			f := &Controller{Store: w.st, Attempts: w, Project: w, Detach: c.detach, Waits: func(Action) {}}
 			c.asked.Task = id
-			out, err := f.Run(t.Context(), State{Asked: c.asked, Record: rec})
-			if err != nil || out.Do != c.want || c.did != nil && !slices.Equal(w.did, c.did) {
-				t.Errorf("%q, then %q, want %q: %v", w.did, out.Do, c.want, err)
+			out, err := f.Run(t.Context(), State{Request: c.asked, Record: rec})
+			if err != nil || out.Kind != c.want || c.did != nil && !slices.Equal(w.did, c.did) {
+				t.Errorf("%q, then %q, want %q: %v", w.did, out.Kind, c.want, err)
 			}
-			if started := slices.Contains([]Do{Begin, GoOn}, out.Do); started != (out.Job != nil) || started && !c.asked.DryRun != (out.Result != nil) {
+			if started := slices.Contains([]ActionKind{ActionBegin, ActionContinue}, out.Kind); started != (out.Job != nil) || started && !c.asked.DryRun != (out.Result != nil) {
 				t.Errorf("%+v", out)
 			}
-			if w.st.Held(id) {
+			if w.st.Locked(id) {
 				t.Error("the lock is held")
 			}
 		})
@@ -146,15 +146,15 @@ func TestOvertaken(t *testing.T) {
 		lock.Unlock()
 		return store.ErrExists
 	}
-	f := &Flow{Store: w.st, Boxes: w, Project: w}
-	out, err := f.Run(t.Context(), State{Asked: Asked{Verb: Create, IfExists: true, Task: id}})
-	if err != nil || out.Do != Report || out.Record == nil {
+	c := &Controller{Store: w.st, Attempts: w, Project: w}
+	out, err := c.Run(t.Context(), State{Request: Request{Verb: Create, IfExists: true, Task: id}})
+	if err != nil || out.Kind != ActionReport || out.Record == nil {
 		t.Errorf("%+v, %v", out, err)
 	}
 	// Who does not want an existing one is told.
 	w.st, w.remote, w.did = store.New(t.TempDir()), []*Remote{{Repo: "r"}}, nil
-	f.Store = w.st
-	if _, err := f.Run(t.Context(), State{Asked: Asked{Verb: Create, Task: id}}); !errors.Is(err, store.ErrExists) {
+	c.Store = w.st
+	if _, err := c.Run(t.Context(), State{Request: Request{Verb: Create, Task: id}}); !errors.Is(err, store.ErrExists) {
 		t.Error(err)
 	}
 }

@@ -25,34 +25,34 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// standCaps are all capabilities of a sandbox without a task: those that an engine gives by default, which packages of
+// sandboxCaps are all capabilities of a sandbox without a task: those that an engine gives by default, which packages of
 // distributions need, without the forged packets of NET_RAW, device nodes, file capabilities and the machine's audit
 // log. Who runs commands as another user than root has none.
-var standCaps = []string{
+var sandboxCaps = []string{
 	"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
 }
 
-// leaseCaps are what a guest needs besides that makes leases: it mounts, starts a loopback, and makes each lease device
+// nestedCaps are what a guest needs besides that makes leases: it mounts, starts a loopback, and makes each lease device
 // nodes of its own. What runs in a lease has no capability.
-var leaseCaps = []string{"SYS_ADMIN", "NET_ADMIN", "MKNOD"}
+var nestedCaps = []string{"SYS_ADMIN", "NET_ADMIN", "MKNOD"}
 
-// standStop is what the guest has to end its commands, in seconds: it kills them at once.
-const standStop = 10
+// sandboxStop is what the guest has to end its commands, in seconds: it kills them at once.
+const sandboxStop = 10
 
 // maxDialSaid bounds what is kept of a dialler's error, in bytes.
 const maxDialSaid = 4 << 10
 
 var (
-	_ runtime.Stander = (*Sandboxes)(nil)
-	_ runtime.Engine  = (*Engine)(nil)
+	_ runtime.SandboxRuntime  = (*Sandboxes)(nil)
+	_ runtime.ContainerEngine = (*Engine)(nil)
 )
 
 // Sandboxes are the standalone sandboxes that are containers of an engine.
 type Sandboxes struct{ *Engine }
 
-// standConfig translates a spec; the golden test of it shows what such a sandbox may do.
-func standConfig(s runtime.StandSpec, volumes map[string]struct{}) (*container.Config, *container.HostConfig) {
-	stop := standStop
+// sandboxConfig translates a spec; the golden test of it shows what such a sandbox may do.
+func sandboxConfig(s runtime.SandboxSpec, volumes map[string]struct{}) (*container.Config, *container.HostConfig) {
+	stop := sandboxStop
 	cfg := &container.Config{
 		Image: s.Image, Labels: s.Labels, Hostname: "sandbox",
 		User: "0:0", Entrypoint: []string{wire.GuestFile, "init"}, Cmd: []string{}, StopTimeout: &stop,
@@ -61,7 +61,7 @@ func standConfig(s runtime.StandSpec, volumes map[string]struct{}) (*container.C
 	}
 	hc := &container.HostConfig{
 		Runtime: s.OCIRuntime, AutoRemove: s.Throwaway,
-		CapDrop: []string{"ALL"}, CapAdd: standCaps, SecurityOpt: []string{"no-new-privileges"},
+		CapDrop: []string{"ALL"}, CapAdd: sandboxCaps, SecurityOpt: []string{"no-new-privileges"},
 		MaskedPaths:   append([]string{"/sys/devices/virtual/powercap", "/sys/firmware"}, proc.MaskedPaths...), // older engines hide fewer
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		LogConfig:     container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}},
@@ -69,7 +69,7 @@ func standConfig(s runtime.StandSpec, volumes map[string]struct{}) (*container.C
 		Resources:     container.Resources{Memory: s.MemoryBytes, MemorySwap: s.MemoryBytes, NanoCPUs: int64(s.CPUs * 1e9)},
 	}
 	if s.Config.Nested != nil {
-		hc.CapAdd = append(slices.Clone(standCaps), leaseCaps...)
+		hc.CapAdd = append(slices.Clone(sandboxCaps), nestedCaps...)
 		// The engine's profile of AppArmor lets no container mount.
 		hc.SecurityOpt = append(hc.SecurityOpt, "apparmor=unconfined")
 	}
@@ -102,7 +102,7 @@ func standConfig(s runtime.StandSpec, volumes map[string]struct{}) (*container.C
 	return cfg, hc
 }
 
-// Capabilities implements runtime.Stander.
+// Capabilities implements runtime.SandboxRuntime.
 func (e *Sandboxes) Capabilities(ctx context.Context) ([]runtime.Capability, error) {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
@@ -110,9 +110,9 @@ func (e *Sandboxes) Capabilities(ctx context.Context) ([]runtime.Capability, err
 		return nil, e.wrap("contact engine", err)
 	}
 	all := []runtime.Capability{
-		runtime.CapAnyImage, runtime.CapUsers, runtime.CapPersistent, runtime.CapNetworkNone, runtime.CapNetworkFull,
-		runtime.CapNetworkSwitch, runtime.CapMemory, runtime.CapCPUs, runtime.CapPIDs, runtime.CapOCIRuntime,
-		runtime.CapSnapshots, runtime.CapRepository, runtime.CapLeases,
+		runtime.CapImage, runtime.CapUser, runtime.CapPersistent, runtime.CapNetworkNone, runtime.CapNetworkFull,
+		runtime.CapNetworkUpdate, runtime.CapMemory, runtime.CapCPUs, runtime.CapPIDs, runtime.CapOCIRuntime,
+		runtime.CapSnapshots, runtime.CapRepository, runtime.CapNested,
 	}
 	// Another machine's folders are not this one's; the virtual machine of a desktop engine has those of its user.
 	if strings.HasPrefix(e.host, "unix://") || strings.HasPrefix(e.host, "npipe://") {
@@ -121,8 +121,8 @@ func (e *Sandboxes) Capabilities(ctx context.Context) ([]runtime.Capability, err
 	return all, nil
 }
 
-// Stand implements runtime.Stander.
-func (e *Sandboxes) Stand(ctx context.Context, s runtime.StandSpec) (string, error) {
+// Create implements runtime.SandboxRuntime.
+func (e *Sandboxes) Create(ctx context.Context, s runtime.SandboxSpec) (string, error) {
 	if s.OCIRuntime != "" {
 		info, err := e.Info(ctx)
 		if err != nil {
@@ -159,7 +159,7 @@ func (e *Sandboxes) Stand(ctx context.Context, s runtime.StandSpec) (string, err
 	if img.Config != nil {
 		volumes = img.Config.Volumes
 	}
-	cfg, hc := standConfig(s, volumes)
+	cfg, hc := sandboxConfig(s, volumes)
 	id, err := e.create(ctx, func(ctx context.Context) (container.CreateResponse, error) {
 		return e.c.ContainerCreate(ctx, cfg, hc, nil, nil, s.Name)
 	})
@@ -167,7 +167,7 @@ func (e *Sandboxes) Stand(ctx context.Context, s runtime.StandSpec) (string, err
 		return "", fmt.Errorf("make the sandbox: %w", runtime.ErrConflict)
 	}
 	if err != nil {
-		return "", e.standError(s, err)
+		return "", e.createError(s, err)
 	}
 	begin, cancel := context.WithTimeout(ctx, e.createTime)
 	defer cancel()
@@ -177,7 +177,7 @@ func (e *Sandboxes) Stand(ctx context.Context, s runtime.StandSpec) (string, err
 	if err != nil {
 		clean, cancel := cleanup(ctx)
 		defer cancel()
-		return "", errors.Join(e.standError(s, err), e.Remove(clean, id))
+		return "", errors.Join(e.createError(s, err), e.Remove(clean, id))
 	}
 	return id, nil
 }
@@ -200,7 +200,7 @@ func (e *Sandboxes) putGuest(ctx context.Context, id string, guest []byte, c wir
 }
 
 // Renew implements runtime.Renewer.
-func (e *Sandboxes) Renew(ctx context.Context, id string, s runtime.StandSpec) error {
+func (e *Sandboxes) Renew(ctx context.Context, id string, s runtime.SandboxSpec) error {
 	const doing = "start the sandbox again"
 	ctx, cancel := context.WithTimeout(ctx, e.createTime)
 	defer cancel()
@@ -233,8 +233,8 @@ func (e *Sandboxes) Renew(ctx context.Context, id string, s runtime.StandSpec) e
 	return nil
 }
 
-// standError names the OCI runtime if the engine does not have it.
-func (e *Sandboxes) standError(s runtime.StandSpec, err error) error {
+// createError names the OCI runtime if the engine does not have it.
+func (e *Sandboxes) createError(s runtime.SandboxSpec, err error) error {
 	if s.OCIRuntime != "" && strings.Contains(strings.ToLower(err.Error()), "runtime") {
 		return fmt.Errorf("make the sandbox with OCI runtime %s: %w: %w", s.OCIRuntime, runtime.ErrIsolation, err)
 	}
@@ -263,8 +263,8 @@ func guestFiles(guest []byte, c wire.Config) (io.Reader, error) {
 	return &b, errors.Join(err, w.Close())
 }
 
-// StartAgain implements runtime.Stander.
-func (e *Sandboxes) StartAgain(ctx context.Context, id string) error {
+// Start implements runtime.SandboxRuntime.
+func (e *Sandboxes) Start(ctx context.Context, id string) error {
 	const doing = "start the sandbox again"
 	ctx, cancel := context.WithTimeout(ctx, e.createTime)
 	defer cancel()
@@ -276,27 +276,27 @@ func (e *Sandboxes) StartAgain(ctx context.Context, id string) error {
 		return fmt.Errorf("%s: %w: it is being removed", doing, runtime.ErrNotFound)
 	}
 	if in.State != nil && in.State.Status == container.StateCreated { // it has no guest, or a part of one
-		return fmt.Errorf("%s: %w", doing, runtime.ErrUnfinished)
+		return fmt.Errorf("%s: %w", doing, runtime.ErrNotStarted)
 	}
 	err = e.c.ContainerStart(ctx, id, container.StartOptions{})
 	return e.unlessState(ctx, doing, id, "running", err)
 }
 
-// Stream implements runtime.Stander.
+// Stream implements runtime.SandboxRuntime.
 func (e *Sandboxes) Stream(ctx context.Context, id string) (io.ReadWriteCloser, error) {
-	return e.StreamOf(ctx, id, []string{wire.GuestFile, "dial"})
+	return e.ExecStream(ctx, id, []string{wire.GuestFile, "dial"})
 }
 
-// StartWith implements runtime.Engine.
-func (e *Engine) StartWith(ctx context.Context, id string, stdin io.Reader) error {
+// StartWithInput implements runtime.ContainerEngine.
+func (e *Engine) StartWithInput(ctx context.Context, id string, stdin io.Reader) error {
 	if err := e.start(ctx, id, stdin); err != nil {
 		return e.wrap("start the sandbox again", err)
 	}
 	return nil
 }
 
-// StreamOf implements runtime.Engine.
-func (e *Engine) StreamOf(ctx context.Context, id string, argv []string) (io.ReadWriteCloser, error) {
+// ExecStream implements runtime.ContainerEngine.
+func (e *Engine) ExecStream(ctx context.Context, id string, argv []string) (io.ReadWriteCloser, error) {
 	const doing = "reach the sandbox's guest"
 	_, conn, err := e.execStream(
 		ctx, id, container.ExecOptions{Cmd: argv, User: "0:0", AttachStdin: true, AttachStdout: true, AttachStderr: true},

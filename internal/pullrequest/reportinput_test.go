@@ -76,7 +76,7 @@ func TestAsBefore(t *testing.T) {
 		}, true},
 	} {
 		o, _, r := attempts()
-		if c.change(o, r); AsBefore(o, r) != c.want {
+		if c.change(o, r); Unchanged(o, r) != c.want {
 			t.Errorf("%s: %v", name, !c.want)
 		}
 	}
@@ -105,7 +105,7 @@ func TestLaterAttempt(t *testing.T) {
 	if pr, _, err := Update(t.Context(), c, o, later); pr != nil || err != nil || len(f.Pulls()) > 0 {
 		t.Fatalf("a pull request that says nothing was opened: %+v, %v", pr, err)
 	}
-	if _, _, err := Open(t.Context(), c, o, first, Told{Order: o, Result: first}); err != nil {
+	if _, _, err := Open(t.Context(), c, o, first, ReportInput{Order: o, Result: first}); err != nil {
 		t.Fatal(err)
 	}
 	proven := body()
@@ -121,7 +121,7 @@ func TestLaterAttempt(t *testing.T) {
 	later.Reasons = workorder.Because(workorder.ReasonPush, "somebody else pushed @ann")
 	told := *first
 	told.PR = &workorder.PR{Number: 1}
-	if _, _, err := Open(t.Context(), c, o, later, Told{Order: o, Result: &told, Later: later}); err != nil {
+	if _, _, err := Open(t.Context(), c, o, later, ReportInput{Order: o, Result: &told, Later: later}); err != nil {
 		t.Fatal(err)
 	}
 	if got := body(); !strings.HasPrefix(got, strings.TrimSpace(proven)+line+"somebody else pushed &") ||
@@ -130,7 +130,7 @@ func TestLaterAttempt(t *testing.T) {
 	}
 	// Where that is not known here it is as in the box.
 	kept := body()
-	if _, _, err := Open(t.Context(), c, o, later, Told{Order: o, Result: later}); err != nil ||
+	if _, _, err := Open(t.Context(), c, o, later, ReportInput{Order: o, Result: later}); err != nil ||
 		strings.TrimSpace(body()) != strings.TrimSpace(kept) {
 		t.Errorf("without the attempt before: %v\n%s", err, body())
 	}
@@ -149,7 +149,7 @@ func TestMarkOfABody(t *testing.T) {
 	mark := bodyMark(o, first)
 	first.Proof.Checks[0].Tests = []workorder.TestChange{{Suite: mark, Name: mark, Transition: workorder.TransitionFixed, Text: "x\n" + mark + "\nx"}}
 	first.Agent.Final = mark + "\n\n" + mark
-	body := Body(Told{Order: o, Result: first})
+	body := Body(ReportInput{Order: o, Result: first})
 	if n := strings.Count(body, "\n"+mark+"\n"); n != 1 || !strings.HasSuffix(body, "\n"+mark+"\n") {
 		t.Errorf("%d marks in\n%s", n, body)
 	}
@@ -169,7 +169,7 @@ func TestAskedOfLaterAttempts(t *testing.T) {
 	_, r, _ := attempts()
 	r.TaskText.Added = []string{"Also notes"}
 	o := &workorder.Order{Task: "Also notes"}
-	d := Data(Told{Order: o, Result: r})
+	d := Data(ReportInput{Order: o, Result: r})
 	if title := Title(o, r); title != "Do it well" || d.Order.Task != "Do it well" || len(d.Order.Added) != 1 ||
 		d.Order.Added[0] != "Also notes" {
 		t.Errorf("%q, %+v", title, d.Order)

@@ -10,21 +10,21 @@ import (
 func TestAllows(t *testing.T) {
 	t.Parallel()
 	rule := func(host string, port uint16) workorder.AllowRule { return workorder.AllowRule{Host: host, Port: port} }
-	restricted := Network{
+	restricted := Policy{
 		Mode: workorder.NetworkRestricted, Services: []workorder.Service{{Name: "db"}},
 		Rules: []workorder.AllowRule{rule("api.example.com", 8443), rule("example.org", 0), rule("192.0.2.7", 5432), rule("10.0.0.1", 0)},
 	}
 	for name, c := range map[string]struct {
-		network Network
+		network Policy
 		place   workorder.AllowRule
 		want    bool
 	}{
-		"metadata, whatever the network": {Network{Mode: workorder.NetworkFull}, rule("169.254.169.254", 80), false},
-		"the box itself":                 {Network{Mode: workorder.NetworkNone}, rule("localhost", 80), true},
-		"loopback":                       {Network{Mode: workorder.NetworkNone}, rule("127.0.0.1", 80), true},
+		"metadata, whatever the network": {Policy{Mode: workorder.NetworkFull}, rule("169.254.169.254", 80), false},
+		"the box itself":                 {Policy{Mode: workorder.NetworkNone}, rule("localhost", 80), true},
+		"loopback":                       {Policy{Mode: workorder.NetworkNone}, rule("127.0.0.1", 80), true},
 		"a service":                      {restricted, rule("db", 5432), true},
-		"full":                           {Network{Mode: workorder.NetworkFull}, rule("example.net", 0), true},
-		"none":                           {Network{Mode: workorder.NetworkNone, Rules: restricted.Rules}, rule("example.org", 0), false},
+		"full":                           {Policy{Mode: workorder.NetworkFull}, rule("example.net", 0), true},
+		"none":                           {Policy{Mode: workorder.NetworkNone, Rules: restricted.Rules}, rule("example.org", 0), false},
 		"no rule can allow it":           {restricted, rule("0.0.0.0", 80), false},
 		"a rule":                         {restricted, rule("example.org", 0), true},
 		"a rule with a port":             {restricted, rule("api.example.com", 8443), true},

@@ -46,7 +46,7 @@ func LastArchive(rec *store.Record) (string, error) {
 // unsaved is the newest file of that name that former attempts left. It is empty if there
 // is none, or if a later attempt made it obsolete.
 func unsaved(rec *store.Record, name string, obsolete func(past *store.Record) bool) (string, error) {
-	for _, a := range slices.Backward(rec.Former) {
+	for _, a := range slices.Backward(rec.PastAttempts) {
 		past, err := rec.At(a.Number)
 		if err != nil {
 			return "", err

@@ -14,18 +14,18 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Ask is one request of a file.
-type Ask struct {
-	Key   string `json:"key"` // of the file, such as secrets.STRIPE
-	Value string `json:"value"`
-	Why   string `json:"why"` // what it means for the user
+// Permission is one request of a file.
+type Permission struct {
+	Key    string `json:"key"` // of the file, such as secrets.STRIPE
+	Value  string `json:"value"`
+	Reason string `json:"why"` // what it means for the user
 	// Claim reports that the request is void if the file's repository has a commit of the remote: then it is a clone, and not an
 	// archive whose .git/config names the remote.
 	Claim bool `json:"-"`
 }
 
-// User has the user's own settings, which override the file.
-type User struct {
+// UserOverrides has the user's own settings, which override the file.
+type UserOverrides struct {
 	// Gives reports whether the user gives a key himself, so that the file's value does not count.
 	Gives func(key string) bool
 	// Network is the user's mode; empty if none, and full is also the default of a project without one.
@@ -44,11 +44,11 @@ type User struct {
 	MemoryBytes int64
 }
 
-// Asks lists the requests of the file beyond the box, as it was read and before flags replaced its values. Settings in
+// Permissions lists the requests of the file beyond the box, as it was read and before flags replaced its values. Settings in
 // the box (services, setup, packages) are not requests: the repository's code may do the same there. Limits above the
 // defaults are: those keep this machine usable.
-func Asks(p *projects.Project, u User) (list []Ask) {
-	add := func(key, value, why string) { list = append(list, Ask{Key: key, Value: value, Why: why}) }
+func Permissions(p *projects.Project, u UserOverrides) (list []Permission) {
+	add := func(key, value, why string) { list = append(list, Permission{Key: key, Value: value, Reason: why}) }
 	switch given := p.Repo == "" || u.Gives("repo"); {
 	case given:
 	case !u.Own(p.Repo):
@@ -59,7 +59,7 @@ func Asks(p *projects.Project, u User) (list []Ask) {
 	case p.Transport() != projects.TransportLocal:
 		const why = "your credential for it is used, and only the repository's own .git/config says that it comes from there: " +
 			"it has no commit that the remote has now (`git fetch` brings one, if it is your clone), or borrows its objects"
-		list = append(list, Ask{Key: "repo", Value: p.Repo, Why: why, Claim: true})
+		list = append(list, Permission{Key: "repo", Value: p.Repo, Reason: why, Claim: true})
 	}
 	for _, folder := range u.Borrows {
 		add("repo", "objects of "+folder, "the repository has its objects from there, and all that it names of them is given to its commands")
@@ -98,42 +98,42 @@ func Asks(p *projects.Project, u User) (list []Ask) {
 }
 
 // limitAsks are the limits that lift a default. A default without a number (processors, disk) can only be lowered.
-func limitAsks(p *projects.Project, u User) (list []Ask) {
+func limitAsks(p *projects.Project, u UserOverrides) (list []Permission) {
 	if m := p.Limits.MemoryBytes; m > u.MemoryBytes {
-		list = append(list, Ask{
+		list = append(list, Permission{
 			Key: "limits.memory", Value: fmt.Sprintf("%d MiB", m>>20),
-			Why: "the sandbox may take more of this machine's memory than a sandbox without a limit",
+			Reason: "the sandbox may take more of this machine's memory than a sandbox without a limit",
 		})
 	}
 	if n := p.Limits.PIDs; n > (workorder.Limits{}).AgentPIDs() {
-		list = append(list, Ask{
+		list = append(list, Permission{
 			Key: "limits.pids", Value: fmt.Sprint(n),
-			Why: "the sandbox may have more processes than one without a limit: a fork bomb in it could stop this machine",
+			Reason: "the sandbox may have more processes than one without a limit: a fork bomb in it could stop this machine",
 		})
 	}
 	return list
 }
 
 // forgeAsks are the requests about the pull request. One in the file's own repository is no request: who may push there may open one.
-func forgeAsks(p *projects.Project, u User) (list []Ask) {
+func forgeAsks(p *projects.Project, u UserOverrides) (list []Permission) {
 	if p.PR == nil {
 		return nil
 	}
 	repo := cmp.Or(u.Repo, p.Repo)
 	own, known := setup.Parse(repo)
 	if named := p.PR.Repository; named != "" && (u.AnyRepo || !known || !strings.EqualFold(named, own.String())) {
-		list = append(list, Ask{
+		list = append(list, Permission{
 			Key: "pr.repository", Value: named,
-			Why: "pull requests are opened and answered there with your token, and it is not the repository that is cloned",
+			Reason: "pull requests are opened and answered there with your token, and it is not the repository that is cloned",
 		})
 	}
 	switch api := p.PR.APIURL; {
 	case api == "":
 	case u.Token:
-		list = append(list, Ask{Key: "pr.api_url", Value: api, Why: "SANDBOX_AGENT_GIT_TOKEN goes to this server"})
+		list = append(list, Permission{Key: "pr.api_url", Value: api, Reason: "SANDBOX_AGENT_GIT_TOKEN goes to this server"})
 	// for a path, pr.repository is the request; without it there is no pull request
 	case repo != "" && !isPath(repo) && !setup.SameHost(repo, api):
-		list = append(list, Ask{Key: "pr.api_url", Value: api, Why: "your token for this server is used there, and it is not the server of " +
+		list = append(list, Permission{Key: "pr.api_url", Value: api, Reason: "your token for this server is used there, and it is not the server of " +
 			"the repository that is cloned"})
 	}
 	return list
@@ -145,11 +145,11 @@ func isPath(repo string) bool {
 }
 
 // networkAsks are the file's additions to a network that the user made narrower than the default.
-func networkAsks(p *projects.Project, u User) (list []Ask) {
+func networkAsks(p *projects.Project, u UserOverrides) (list []Permission) {
 	if t := p.Gateway.ProviderTools; t != nil && *t && u.Network != "" && u.Network != workorder.NetworkFull {
-		list = append(list, Ask{
+		list = append(list, Permission{
 			Key: "gateway.provider_tools", Value: "true",
-			Why: "the provider searches and fetches for the agent, beside your network rules",
+			Reason: "the provider searches and fetches for the agent, beside your network rules",
 		})
 	}
 	n := p.Network
@@ -158,15 +158,15 @@ func networkAsks(p *projects.Project, u User) (list []Ask) {
 	}
 	const why = "is reached as well when you restrict the network"
 	if len(n.Allow) > 0 {
-		list = append(list, Ask{Key: "network.allow", Value: strings.Join(n.Allow, ", "), Why: why})
+		list = append(list, Permission{Key: "network.allow", Value: strings.Join(n.Allow, ", "), Reason: why})
 	}
 	if n.Learn {
-		list = append(list, Ask{Key: "network.learn", Value: "true", Why: "everything that has a name " + why})
+		list = append(list, Permission{Key: "network.learn", Value: "true", Reason: "everything that has a name " + why})
 	}
 	if len(n.DNS) > 0 {
-		list = append(list, Ask{
+		list = append(list, Permission{
 			Key: "network.dns", Value: strings.Join(n.DNS, ", "),
-			Why: "these resolvers say where the names lie that you allow",
+			Reason: "these resolvers say where the names lie that you allow",
 		})
 	}
 	return list

@@ -32,8 +32,8 @@ const (
 	maxLog = 1 << 20
 )
 
-// stander makes sandboxes of one kind.
-type stander struct {
+// jails is the runtime jail or host.
+type jails struct {
 	kind string
 	o    Options
 	dir  string // of all sandboxes of the state folder, of both kinds
@@ -42,12 +42,12 @@ type stander struct {
 	fits bool // it was tried
 }
 
-func newStander(kind string, o Options) runtime.Stander {
-	return &stander{kind: kind, o: o, dir: filepath.Join(o.State, "sandboxes")}
+func newRuntime(kind string, o Options) runtime.SandboxRuntime {
+	return &jails{kind: kind, o: o, dir: filepath.Join(o.State, "sandboxes")}
 }
 
-// Capabilities implements runtime.Stander.
-func (s *stander) Capabilities(ctx context.Context) ([]runtime.Capability, error) {
+// Capabilities implements runtime.SandboxRuntime.
+func (s *jails) Capabilities(ctx context.Context) ([]runtime.Capability, error) {
 	if s.kind == kindMachine {
 		if err := s.o.Allowed(); err != nil {
 			return nil, err
@@ -63,7 +63,7 @@ func (s *stander) Capabilities(ctx context.Context) ([]runtime.Capability, error
 		s.fits = true
 	}
 	all := append(
-		held(), runtime.CapNetworkNone, runtime.CapNetworkFull, runtime.CapPersistent, runtime.CapMounts, runtime.CapAnyRoot,
+		held(), runtime.CapNetworkNone, runtime.CapNetworkFull, runtime.CapPersistent, runtime.CapMounts, runtime.CapRootFS,
 		runtime.CapRepository,
 	)
 	if !slices.Contains(all, runtime.CapMemory) {
@@ -101,10 +101,10 @@ func countsByNamespace() bool {
 	return major > fifth || major == fifth && minor >= fourteenth
 }
 
-// Stand implements runtime.Stander.
-func (s *stander) Stand(ctx context.Context, spec runtime.StandSpec) (string, error) {
+// Create implements runtime.SandboxRuntime.
+func (s *jails) Create(ctx context.Context, spec runtime.SandboxSpec) (string, error) {
 	s.sweep(ctx)
-	r := record{Kind: s.kind, Labels: spec.Labels, Created: time.Now(), standing: standing{
+	r := record{Kind: s.kind, Labels: spec.Labels, Created: time.Now(), startConfig: startConfig{
 		Config:      spec.Config,
 		Root:        spec.Root,
 		NetworkNone: spec.NetworkNone,
@@ -136,11 +136,11 @@ func (s *stander) Stand(ctx context.Context, spec runtime.StandSpec) (string, er
 // userOf is who runs the commands of a sandbox. Of root's jails that is never root, who may write to the kernel's
 // settings without a capability: it is the user to whom the first folder belongs that they may write to, or else one of
 // the sandbox's own.
-func (s *stander) userOf(path string, mounts []runtime.Mount) (uid, gid int, err error) {
+func (s *jails) userOf(path string, mounts []runtime.Mount) (uid, gid int, err error) {
 	if os.Geteuid() != 0 || s.kind == kindMachine {
 		return os.Geteuid(), os.Getegid(), nil
 	}
-	own := runtime.OwnerOf(path)
+	own := runtime.UIDFor(path)
 	held, _, err := runtime.Hold(mounts, wire.Config{})
 	if err != nil {
 		return 0, 0, err
@@ -161,8 +161,8 @@ func (s *stander) userOf(path string, mounts []runtime.Mount) (uid, gid int, err
 	return own, own, nil
 }
 
-// StartAgain implements runtime.Stander.
-func (s *stander) StartAgain(ctx context.Context, id string) error {
+// Start implements runtime.SandboxRuntime.
+func (s *jails) Start(ctx context.Context, id string) error {
 	f, err := s.open(id)
 	if err != nil {
 		return err
@@ -196,7 +196,7 @@ func (s *stander) StartAgain(ctx context.Context, id string) error {
 
 // serves reports whether the sandbox's guest is there: one that has ended refuses.
 func (f *folder) serves(ctx context.Context) bool {
-	if !f.keeper().Alive() {
+	if !f.shim().Alive() {
 		return false
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", f.at(socketFile))
@@ -206,7 +206,7 @@ func (f *folder) serves(ctx context.Context) bool {
 	return !errors.Is(err, syscall.ECONNREFUSED)
 }
 
-func (s *stander) open(id string) (*folder, error) {
+func (s *jails) open(id string) (*folder, error) {
 	f, err := openFolder(filepath.Join(s.dir, id))
 	if err != nil {
 		return nil, fmt.Errorf("open the sandbox's folder %s: %w", filepath.Join(s.dir, id), err)
@@ -214,8 +214,8 @@ func (s *stander) open(id string) (*folder, error) {
 	return f, nil
 }
 
-// Stream implements runtime.Stander.
-func (s *stander) Stream(ctx context.Context, id string) (io.ReadWriteCloser, error) {
+// Stream implements runtime.SandboxRuntime.
+func (s *jails) Stream(ctx context.Context, id string) (io.ReadWriteCloser, error) {
 	f, err := s.open(id)
 	if err != nil {
 		return nil, err
@@ -223,18 +223,18 @@ func (s *stander) Stream(ctx context.Context, id string) (io.ReadWriteCloser, er
 	defer f.close()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", f.at(socketFile))
 	if err != nil {
-		return nil, fmt.Errorf("reach the sandbox's guest: %w: %w", runtime.ErrEnded, errors.Unwrap(err))
+		return nil, fmt.Errorf("reach the sandbox's guest: %w: %w", runtime.ErrExited, errors.Unwrap(err))
 	}
 	return conn, nil
 }
 
-// Boxes implements runtime.Stander. Those whose record cannot be read are named, as runtime.Box says.
-func (s *stander) Boxes(_ context.Context, labels map[string]string) ([]runtime.Box, error) {
+// Instances implements runtime.SandboxRuntime. Those whose record cannot be read are named, as runtime.Instance says.
+func (s *jails) Instances(_ context.Context, labels map[string]string) ([]runtime.Instance, error) {
 	names, err := s.names(labels[runtime.LabelSandbox])
 	if err != nil {
 		return nil, fmt.Errorf("look for sandboxes: %w", err)
 	}
-	var all []runtime.Box
+	var all []runtime.Instance
 	for _, name := range names {
 		b, err := s.box(name, labels)
 		switch {
@@ -242,7 +242,7 @@ func (s *stander) Boxes(_ context.Context, labels map[string]string) ([]runtime.
 		case err != nil && s.kind == kindJail: // of one kind alone, since nothing says of which it is
 			all = append(
 				all,
-				runtime.Box{ID: name, Name: name, Labels: map[string]string{runtime.LabelSandbox: name}, State: "damaged", Damaged: err},
+				runtime.Instance{ID: name, Name: name, Labels: map[string]string{runtime.LabelSandbox: name}, State: "damaged", Damaged: err},
 			)
 		case b != nil:
 			all = append(all, *b)
@@ -252,7 +252,7 @@ func (s *stander) Boxes(_ context.Context, labels map[string]string) ([]runtime.
 }
 
 // names are the folders of sandboxes, or that of one, if it is there.
-func (s *stander) names(one string) (all []string, err error) {
+func (s *jails) names(one string) (all []string, err error) {
 	if one != "" {
 		if _, err := os.Lstat(filepath.Join(s.dir, one)); errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
@@ -272,7 +272,7 @@ func (s *stander) names(one string) (all []string, err error) {
 }
 
 // box is the sandbox of a folder; nil if it is of another kind or has not all the labels.
-func (s *stander) box(name string, labels map[string]string) (*runtime.Box, error) {
+func (s *jails) box(name string, labels map[string]string) (*runtime.Instance, error) {
 	f, err := s.open(name)
 	if err != nil {
 		return nil, err
@@ -293,15 +293,15 @@ func (s *stander) box(name string, labels map[string]string) (*runtime.Box, erro
 	if r.Kind != s.kind {
 		return nil, nil
 	}
-	b := &runtime.Box{ID: name, Name: name, Labels: r.Labels, State: "exited", Created: r.Created}
-	if f.keeper().Alive() {
+	b := &runtime.Instance{ID: name, Name: name, Labels: r.Labels, State: "exited", Created: r.Created}
+	if f.shim().Alive() {
 		b.State = "running"
 	}
 	return b, nil
 }
 
 // FilesGone implements runtime.LocalFiles.
-func (s *stander) FilesGone(id string) bool {
+func (s *jails) FilesGone(id string) bool {
 	f, err := s.open(id)
 	if err != nil {
 		return false
@@ -311,8 +311,8 @@ func (s *stander) FilesGone(id string) bool {
 	return errors.Is(err, fs.ErrNotExist) && f.there()
 }
 
-// Logs implements runtime.Stander: what the guest and its keeper said.
-func (s *stander) Logs(_ context.Context, id string, o runtime.LogOptions) error {
+// Logs implements runtime.SandboxRuntime: the output of the guest and its shim.
+func (s *jails) Logs(_ context.Context, id string, o runtime.LogOptions) error {
 	f, err := s.open(id)
 	if err != nil {
 		return err
@@ -337,8 +337,8 @@ func (s *stander) Logs(_ context.Context, id string, o runtime.LogOptions) error
 	return err
 }
 
-// Stop implements runtime.Stander. A keeper kills at once, whatever the grace is.
-func (s *stander) Stop(ctx context.Context, id string, _ time.Duration) error {
+// Stop implements runtime.SandboxRuntime. A shim kills at once, whatever the grace is.
+func (s *jails) Stop(ctx context.Context, id string, _ time.Duration) error {
 	f, err := s.open(id)
 	if errors.Is(err, runtime.ErrNotFound) {
 		return nil
@@ -355,7 +355,7 @@ func (s *stander) Stop(ctx context.Context, id string, _ time.Duration) error {
 
 // stop ends the keeper with all that it holds. Who calls it has the lock.
 func (f *folder) stop(ctx context.Context) error {
-	k := f.keeper()
+	k := f.shim()
 	ctx, cancel := context.WithTimeout(ctx, endTime)
 	defer cancel()
 	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
@@ -381,8 +381,8 @@ func (f *folder) stop(ctx context.Context) error {
 	return fmt.Errorf("the sandbox's keeper, process %d, cannot be ended", k.PID)
 }
 
-// Remove implements runtime.Stander.
-func (s *stander) Remove(ctx context.Context, id string) error {
+// Remove implements runtime.SandboxRuntime.
+func (s *jails) Remove(ctx context.Context, id string) error {
 	f, err := s.open(id)
 	if errors.Is(err, runtime.ErrNotFound) {
 		return nil
@@ -406,7 +406,7 @@ func (s *stander) Remove(ctx context.Context, id string) error {
 }
 
 // remove ends and removes a sandbox whose lock the caller has.
-func (s *stander) remove(ctx context.Context, f *folder) error {
+func (s *jails) remove(ctx context.Context, f *folder) error {
 	if err := f.stop(ctx); err != nil {
 		return err
 	}
@@ -424,7 +424,7 @@ const freshTime = 10 * time.Minute
 
 // sweep removes what commands that were killed have left: folders half made or half removed, and throw-away sandboxes
 // whose keeper was killed.
-func (s *stander) sweep(ctx context.Context) {
+func (s *jails) sweep(ctx context.Context) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return
@@ -441,11 +441,11 @@ func (s *stander) sweep(ctx context.Context) {
 	}
 }
 
-func (s *stander) stale(f *folder) bool {
+func (s *jails) stale(f *folder) bool {
 	if name := filepath.Base(f.path); strings.HasPrefix(name, beginning) || strings.HasPrefix(name, goingAway) {
 		st, err := f.dir.Stat()
 		return err == nil && time.Since(st.ModTime()) > freshTime
 	}
 	r, err := f.record()
-	return err == nil && r.Throwaway && r.Kind == s.kind && !f.keeper().Alive()
+	return err == nil && r.Throwaway && r.Kind == s.kind && !f.shim().Alive()
 }

@@ -30,11 +30,11 @@ type Copier interface {
 type Execer interface {
 	// Exec runs a command to its end and returns its exit code. An error means that the command did not run, or that
 	// its end is not known. When ctx ends, Exec returns, and the command runs on until the box ends.
-	Exec(ctx context.Context, id string, c Command) (code int, err error)
+	Exec(ctx context.Context, id string, c ExecSpec) (code int, err error)
 }
 
-// Command is what Exec runs.
-type Command struct {
+// ExecSpec is a command for Exec.
+type ExecSpec struct {
 	Argv []string // with the program first
 	User string   // name, uid or uid:gid of the box; if empty that of the box's first process
 	Dir  string   // if empty that of the box's first process
@@ -98,20 +98,20 @@ type Pauser interface {
 type Prober interface {
 	// Probe runs a command in a throw-away box that is confined like a real one, and returns its output. The error is
 	// the engine's if the box could not be started.
-	Probe(ctx context.Context, spec BoxSpec, argv []string) (string, error)
+	Probe(ctx context.Context, spec ContainerSpec, argv []string) (string, error)
 }
 
-// Networker changes what sandboxes without a task reach, while they run or are stopped. Their runtime keeps it: it is
-// in Box.Network, and over a stop.
-type Networker interface {
-	// SetNetwork puts the sandbox onto another network at once: what reaches it by Stander.Stream goes on. A mode that
-	// is not among the capabilities of such sandboxes is ErrUnsupported. To set the mode that it has is not an error.
+// PolicySetter changes the network policy of standalone sandboxes, running or stopped. The runtime keeps it over a stop, in
+// Instance.Network.
+type PolicySetter interface {
+	// SetNetwork changes the policy at once; connections of SandboxRuntime.Stream continue. A mode that the runtime does not
+	// support is ErrUnsupported. It is not an error to set the current mode.
 	SetNetwork(ctx context.Context, id string, n workorder.NetworkPolicy) error
 }
 
 // Snapshot is what a sandbox without a task had in its file system.
 type Snapshot struct {
-	Ref     string // names it, for StandSpec.Image as well
+	Ref     string // names it, for SandboxSpec.Image as well
 	ID      string
 	Labels  map[string]string
 	Bytes   int64 // that no other snapshot or image has

@@ -21,40 +21,40 @@ import (
 // folder is the folder of the state folder with the trust decisions, one file each.
 const folder = "trust"
 
-// Book stores which files the user trusts.
-type Book struct{ dir string }
+// Store stores which files the user trusts.
+type Store struct{ dir string }
 
 // Open returns the book of a state folder. Its folder is made at the first write.
-func Open(stateDir string) *Book { return &Book{filepath.Join(stateDir, folder)} }
+func Open(stateDir string) *Store { return &Store{filepath.Join(stateDir, folder)} }
 
 // Entry is the user's trust in this content at this place. The same content in another repository would give its requests to
 // other code. The place is the path by which the file was found, and its target: a link in one repository to the file of another
 // does not share that one's trust.
 type Entry struct {
-	File string    `json:"file"`           // as it was found, with links
-	Real string    `json:"real,omitempty"` // without links, if that is another path
-	Sum  string    `json:"sum"`
-	At   time.Time `json:"at"`
-	Asks []Ask     `json:"asks"`
+	File        string       `json:"file"`           // as it was found, with links
+	Real        string       `json:"real,omitempty"` // without links, if that is another path
+	Sum         string       `json:"sum"`
+	At          time.Time    `json:"at"`
+	Permissions []Permission `json:"asks"`
 }
 
-func (b *Book) path(file string) string {
+func (s *Store) path(file string) string {
 	sum := sha256.Sum256([]byte(file))
-	return filepath.Join(b.dir, hex.EncodeToString(sum[:16])+".json")
+	return filepath.Join(s.dir, hex.EncodeToString(sum[:16])+".json")
 }
 
-// Look returns the entry of a file, nil if there is none.
-func (b *Book) Look(file string) (*Entry, error) {
+// Lookup returns the entry of a file, nil if there is none.
+func (s *Store) Lookup(file string) (*Entry, error) {
 	file = localrepo.AbsPath(file)
-	e, err := read(b.path(file))
-	if errors.Is(err, fs.ErrNotExist) || err == nil && (e.File != file || !e.There()) {
+	e, err := read(s.path(file))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && (e.File != file || !e.PathUnchanged()) {
 		return nil, nil
 	}
 	return e, err
 }
 
-// There reports whether the path still leads to the file that the user trusted.
-func (e *Entry) There() bool { return localrepo.RealPath(e.File) == cmp.Or(e.Real, e.File) }
+// PathUnchanged reports whether the path still leads to the file that the user trusted.
+func (e *Entry) PathUnchanged() bool { return localrepo.RealPath(e.File) == cmp.Or(e.Real, e.File) }
 
 func read(path string) (*Entry, error) {
 	c, err := os.ReadFile(path)
@@ -69,8 +69,8 @@ func read(path string) (*Entry, error) {
 }
 
 // Trust saves an entry.
-func (b *Book) Trust(file, sum string, asks []Ask, now time.Time) error {
-	if err := os.MkdirAll(b.dir, 0o700); err != nil {
+func (s *Store) Trust(file, sum string, asks []Permission, now time.Time) error {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return fmt.Errorf("remember that %s is trusted: %w", file, err)
 	}
 	e := NewEntry(file, sum, asks, now)
@@ -78,12 +78,12 @@ func (b *Book) Trust(file, sum string, asks []Ask, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	return statedir.WriteFile(b.path(e.File), append(c, '\n'), 0o600)
+	return statedir.WriteFile(s.path(e.File), append(c, '\n'), 0o600)
 }
 
 // NewEntry makes an entry of now.
-func NewEntry(file, sum string, asks []Ask, now time.Time) Entry {
-	e := Entry{File: localrepo.AbsPath(file), Sum: sum, At: now.UTC(), Asks: append([]Ask{}, asks...)}
+func NewEntry(file, sum string, asks []Permission, now time.Time) Entry {
+	e := Entry{File: localrepo.AbsPath(file), Sum: sum, At: now.UTC(), Permissions: append([]Permission{}, asks...)}
 	if to := localrepo.RealPath(file); to != e.File {
 		e.Real = to
 	}
@@ -91,8 +91,8 @@ func NewEntry(file, sum string, asks []Ask, now time.Time) Entry {
 }
 
 // Revoke removes the entry of a file, and reports whether there was one.
-func (b *Book) Revoke(file string) (bool, error) {
-	err := os.Remove(b.path(localrepo.AbsPath(file)))
+func (s *Store) Revoke(file string) (bool, error) {
+	err := os.Remove(s.path(localrepo.AbsPath(file)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -100,8 +100,8 @@ func (b *Book) Revoke(file string) (bool, error) {
 }
 
 // List returns every entry, by file.
-func (b *Book) List() (list []Entry, err error) {
-	entries, err := os.ReadDir(b.dir)
+func (s *Store) List() (list []Entry, err error) {
+	entries, err := os.ReadDir(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list who is trusted: %w", err)
 	}
@@ -110,7 +110,7 @@ func (b *Book) List() (list []Entry, err error) {
 		if !strings.HasSuffix(f.Name(), ".json") || strings.HasPrefix(f.Name(), ".") {
 			continue
 		}
-		e, err := read(filepath.Join(b.dir, f.Name()))
+		e, err := read(filepath.Join(s.dir, f.Name()))
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -122,8 +122,8 @@ func (b *Book) List() (list []Entry, err error) {
 }
 
 // Covers reports whether the user was shown all the requests: flags may have reduced them when he decided.
-func (e *Entry) Covers(asks []Ask) bool {
-	return !slices.ContainsFunc(asks, func(a Ask) bool {
-		return !slices.ContainsFunc(e.Asks, func(was Ask) bool { return was.Key == a.Key && was.Value == a.Value })
+func (e *Entry) Covers(asks []Permission) bool {
+	return !slices.ContainsFunc(asks, func(a Permission) bool {
+		return !slices.ContainsFunc(e.Permissions, func(was Permission) bool { return was.Key == a.Key && was.Value == a.Value })
 	})
 }

@@ -1,0 +1,147 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/mountid"
+	"github.com/sandbox-agent/sandbox-agent/wire"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// SandboxRuntime creates and manages standalone sandboxes. The first process of each is a guest, which is reached over a
+// stream. The methods may be called concurrently; their errors are those of Runtime. Instances, Logs, Stop and Remove are
+// those of a Runtime.
+type SandboxRuntime interface {
+	// Capabilities returns what the runtime supports on this machine. The error is ErrUnavailable if the engine does not
+	// answer, ErrIsolation if this machine lacks a requirement.
+	Capabilities(ctx context.Context) ([]Capability, error)
+	// Create creates a sandbox and starts it. It leaves none after an error.
+	Create(ctx context.Context, spec SandboxSpec) (id string, err error)
+	// Start restarts an ended sandbox with its files. It is not an error if the sandbox runs.
+	Start(ctx context.Context, id string) error
+	// Stream connects to the guest. Read returns errors from inside the sandbox. ctx bounds the connecting, not the stream.
+	Stream(ctx context.Context, id string) (io.ReadWriteCloser, error)
+	Instances(ctx context.Context, labels map[string]string) ([]Instance, error)
+	Logs(ctx context.Context, id string, o LogOptions) error
+	Stop(ctx context.Context, id string, grace time.Duration) error
+	Remove(ctx context.Context, id string) error
+}
+
+// LocalFiles is implemented by a SandboxRuntime whose sandboxes have their files in directories of this machine.
+type LocalFiles interface {
+	// FilesGone reports whether the directory with a sandbox's files was deleted. Start recreates it, empty.
+	FilesGone(id string) bool
+}
+
+// Capability is a feature that a SandboxSpec can require and not every runtime has.
+type Capability string
+
+// The capabilities of sandboxes.
+const (
+	CapImage             Capability = "any_image"          // made of any image of the engine
+	CapRootFS            Capability = "any_root"           // the programs of another folder than this machine's
+	CapUser              Capability = "users"              // commands as another user than the one that makes it
+	CapPersistent        Capability = "persistent"         // files outside of mounts stay over a stop
+	CapNetworkNone       Capability = "network_none"       // nothing but the loopback
+	CapNetworkFull       Capability = "network_full"       // what the machine reaches
+	CapNetworkRestricted Capability = "network_restricted" // hosts of a list
+	CapNetworkUpdate     Capability = "network_switch"     // another network while it runs
+	CapMemory            Capability = "limits_memory"
+	CapCPUs              Capability = "limits_cpus"
+	CapPIDs              Capability = "limits_pids"
+	CapMounts            Capability = "mounts" // folders of this machine
+	CapOCIRuntime        Capability = "oci_runtime"
+	CapSnapshots         Capability = "snapshots" // its files kept under a name, or in another sandbox
+	CapServices          Capability = "services"
+	CapDocker            Capability = "inner_docker"
+	CapNested            Capability = "leases"            // clean turns within
+	CapRepository        Capability = "repository"        // a repository of this machine checked out
+	CapRemoteRepository  Capability = "remote_repository" // one of another machine
+)
+
+const (
+	// LabelSandbox has the name of a sandbox without a task.
+	LabelSandbox = "sandbox-agent.sandbox"
+	// LabelSnapshot is of images that are files of such sandboxes, and has the snapshot's name.
+	LabelSnapshot = "sandbox-agent.snapshot"
+)
+
+// SandboxSpec describes a standalone sandbox to create.
+type SandboxSpec struct {
+	Name  string // on the engine, or in the state directory
+	Image string
+	// Root is a directory from which a jail takes its programs; "" means the host's.
+	Root   string
+	Labels map[string]string
+	// Guest returns the guest's program for an architecture, named as Go names it.
+	Guest  func(ctx context.Context, arch string) ([]byte, error)
+	Config wire.Config // of the guest; an empty user means the image's
+	// NetworkNone leaves out every network but the loopback.
+	NetworkNone bool
+	OCIRuntime  string // if empty the engine's default
+	// MemoryBytes, CPUs and PIDs are limits; 0 means none.
+	MemoryBytes int64
+	CPUs        float64
+	PIDs        int64
+	Mounts      []Mount
+	// Box is the order with its secrets for runtime box; nil for other runtimes.
+	Box *workorder.Envelope
+	// Bundle is the path on the host of a git bundle with the order's repository; "" if it is not a repository of the host.
+	Bundle string
+	// Throwaway removes the sandbox with its files when it ends.
+	Throwaway bool
+}
+
+// ContainerEngine is an engine that can restart a box and connect to a command in it.
+type ContainerEngine interface {
+	Runtime
+	// StartWithInput restarts an ended box, writes stdin to its standard input and closes it.
+	StartWithInput(ctx context.Context, id string, stdin io.Reader) error
+	// ExecStream runs a command in a box as root; the stream is its standard input and output. Read returns the command's
+	// errors. ctx bounds the start, not the stream.
+	ExecStream(ctx context.Context, id string, argv []string) (io.ReadWriteCloser, error)
+}
+
+// Mount is a directory or file of this machine in a sandbox; both paths are absolute. Jails store it under the names below.
+type Mount struct {
+	Source   string `json:"Host"`
+	Target   string `json:"Inside"`
+	ReadOnly bool
+}
+
+// Renewer is a SandboxRuntime whose sandboxes have the guest and its configuration among their own files.
+type Renewer interface {
+	// Renew writes both into a sandbox that has ended, before Start: they name what is mounted now. It changes
+	// nothing of one that runs, or was never started.
+	Renew(ctx context.Context, id string, spec SandboxSpec) error
+}
+
+// Hold holds the sources of mounts, and returns a configuration with which the guest verifies them. The caller closes
+// held when the sandbox has started.
+func Hold(mounts []Mount, config wire.Config) (held *mountid.Held, verified wire.Config, err error) {
+	all := make([]mountid.Mount, len(mounts))
+	for i, m := range mounts {
+		all[i] = mountid.Mount(m)
+	}
+	if held, err = mountid.Hold(all); err != nil {
+		return nil, config, fmt.Errorf("%w: %w", ErrInvalidMount, err)
+	}
+	config.Mounts, config.Kernel = held.IDs, ""
+	if len(held.IDs) > 0 {
+		config.Kernel = held.Kernel
+	}
+	return held, config, nil
+}
+
+// ErrNotStarted means that a sandbox was never started: its creation still runs, or was killed.
+var ErrNotStarted = errors.New("it was never finished")
+
+// ErrExited means that the sandbox has no running guest. The sandbox may still exist.
+var ErrExited = errors.New("it has ended")
+
+// ErrInvalidMount means that a path of the host cannot be mounted.
+var ErrInvalidMount = errors.New("cannot be mounted")
