@@ -33,7 +33,7 @@ func (e *sandboxEnvironment) Close(context.Context) {
 }
 
 // Turn implements Environment.
-func (e *sandboxEnvironment) Turn(ctx context.Context) (func(), error) { return e.b.Turn(ctx) }
+func (e *sandboxEnvironment) Turn(ctx context.Context) (func(), error) { return e.b.Lock(ctx) }
 
 // wake starts the environment. If it had to be recreated, wake restores its work.
 func (e *sandboxEnvironment) wake(ctx context.Context) error {
@@ -176,7 +176,7 @@ func (e *sandboxEnvironment) Run(ctx context.Context, q EnvironmentCommand) (r E
 
 // Update changes the title.
 func (e *sandboxEnvironment) Update(ctx context.Context, title string) (EnvironmentInfo, error) {
-	if err := e.b.Retitle(ctx, text.Runes(text.Words(text.Clean(title)), maxEnvTitle)); err != nil {
+	if err := e.b.SetTitle(ctx, text.Runes(text.Words(text.Clean(title)), maxEnvTitle)); err != nil {
 		return EnvironmentInfo{}, err
 	}
 	return e.Info(ctx)

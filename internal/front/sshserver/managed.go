@@ -40,12 +40,12 @@ type managed struct {
 // Managed returns the sandboxes of a manager. A server may use them until the manager is closed.
 func Managed(env *app.Env, m *sandbox.Manager) Sandboxes { return &managed{env, m} }
 
-func (g *managed) List(ctx context.Context) ([]Row, error) {
+func (g *managed) List(ctx context.Context) ([]SandboxInfo, error) {
 	all, err := g.m.List(ctx)
-	rows := make([]Row, 0, len(all))
+	rows := make([]SandboxInfo, 0, len(all))
 	for _, i := range all {
 		if i.Spec.Lifetime == sandbox.LifetimeNamed {
-			rows = append(rows, Row{Name: i.Name, State: string(i.State), What: string(i.Runtime) + " " + i.Image, Created: i.Created})
+			rows = append(rows, SandboxInfo{Name: i.Name, State: string(i.State), What: string(i.Runtime) + " " + i.Image, Created: i.Created})
 		}
 	}
 	return rows, err
@@ -101,7 +101,7 @@ type managedSandbox struct {
 	sb  *sandbox.Sandbox
 }
 
-func (g *managedSandbox) Run(ctx context.Context, c Command) (int, error) {
+func (g *managedSandbox) Run(ctx context.Context, c ExecRequest) (int, error) {
 	what := sandbox.Command{Argv: []string{"sh"}, Env: c.Env, Stdin: c.Stdin}
 	if c.Terminal != nil {
 		what.Terminal = &sandbox.Size{Rows: c.Terminal.Rows, Cols: c.Terminal.Cols}
@@ -144,7 +144,7 @@ func (g *managedSandbox) Run(ctx context.Context, c Command) (int, error) {
 }
 
 // hand hands a client's sizes and signals on to its command.
-func hand(ctx context.Context, p *sandbox.Process, c Command, over <-chan struct{}) {
+func hand(ctx context.Context, p *sandbox.Process, c ExecRequest, over <-chan struct{}) {
 	for {
 		select {
 		case s := <-c.Resized:
@@ -157,7 +157,7 @@ func hand(ctx context.Context, p *sandbox.Process, c Command, over <-chan struct
 	}
 }
 
-func (g *managedSandbox) Reach(ctx context.Context, port int) (net.Conn, error) {
+func (g *managedSandbox) DialPort(ctx context.Context, port int) (net.Conn, error) {
 	return g.sb.Endpoints().DialPort(ctx, port)
 }
 

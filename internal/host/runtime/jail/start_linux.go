@@ -172,7 +172,7 @@ func (s *jails) start(ctx context.Context, f *folder, r record, guest string) er
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _, _ = inW.Close(), outR.Close() })
 	defer stop()
-	k := keeper{Process: *statedir.ProcessOf(p.PID())}
+	k := shim{Process: *statedir.ProcessOf(p.PID())}
 	for _, g := range plan.Groups {
 		k.Groups = append(k.Groups, g.Dir)
 	}
@@ -221,7 +221,7 @@ func (s *jails) plan(f *folder, r record, guest string) (keep.Config, error) {
 	config := r.Config
 	at := findParents()
 	var inside []string
-	p.Groups, inside = at.groups(f.path, r.standing)
+	p.Groups, inside = at.groups(f.path, r.startConfig)
 	if s.kind == kindMachine {
 		config.Unisolated = true
 		if config.Dir == "" {
@@ -250,8 +250,8 @@ func (s *jails) plan(f *folder, r record, guest string) (keep.Config, error) {
 		if err != nil {
 			return keep.Config{}, err
 		}
-		j := jailed{
-			standing:     r.standing,
+		j := bwrapConfig{
+			startConfig:  r.startConfig,
 			folder:       f.path,
 			guest:        guest,
 			root:         os.Geteuid() == 0,
