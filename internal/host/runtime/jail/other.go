@@ -15,7 +15,7 @@ type none struct{}
 
 func newRuntime(string, Options) runtime.SandboxRuntime { return none{} }
 
-const noLinux = unfit("it needs Linux: use a container")
+const noLinux = unavailableError("it needs Linux: use a container")
 
 func (none) Capabilities(context.Context) ([]runtime.Capability, error)  { return nil, noLinux }
 func (none) Create(context.Context, runtime.SandboxSpec) (string, error) { return "", noLinux }
