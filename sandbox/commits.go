@@ -96,8 +96,8 @@ func (b *Branch) Tag(ctx context.Context, name string) (commit string, err error
 	if err != nil {
 		return "", err
 	}
-	commit, err = stored.Checkpoint(ctx, name)
-	if errors.Is(err, branch.ErrCheckpoint) {
+	commit, err = stored.Tag(ctx, name)
+	if errors.Is(err, branch.ErrTagExists) {
 		err = &kindError{ErrExists, err}
 	}
 	return commit, err

@@ -24,13 +24,13 @@ type Branches struct{ *Env }
 // Branches returns the use cases of sandboxes' branches.
 func (e *Env) Branches() Branches { return Branches{e} }
 
-// Find returns the branch of a sandbox, which may have been removed. The error is branch.ErrNone if it has no branch.
+// Find returns the branch of a sandbox, which may have been removed. The error is branch.ErrNotFound if it has no branch.
 func (r Branches) Find(ctx context.Context, name string) (*branch.Branch, error) {
 	if err := CheckTask(name); err != nil { // a task's ID has no branch here
 		return nil, err
 	}
 	if !sandbox.ValidName(name) {
-		return nil, branch.ErrNone
+		return nil, branch.ErrNotFound
 	}
 	all, err := r.BranchStore()
 	if err != nil {
@@ -279,7 +279,7 @@ func (r Branches) DeleteNamed(ctx context.Context, m *sandbox.Manager, name stri
 		return "", SandboxError(err)
 	}
 	b, berr := r.Find(ctx, name)
-	if errors.Is(berr, branch.ErrNone) {
+	if errors.Is(berr, branch.ErrNotFound) {
 		return "", r.UnknownName(ctx, name, err)
 	}
 	if berr != nil {

@@ -112,7 +112,7 @@ func (e *Env) Store() (*store.Store, error) {
 func (e *Env) StateDir() (string, error) { return statedir.DefaultDir(e.Getenv) }
 
 // Registry opens the records of sandboxes in the state directory.
-func (e *Env) Registry() (*registry.Registry, error) {
+func (e *Env) Registry() (*registry.Store, error) {
 	dir, err := e.StateDir()
 	if err != nil {
 		return nil, err
@@ -176,5 +176,5 @@ func (e *Env) CacheVolume() string {
 
 // Waiting bounds a wait for another command's decision: by limit, or by Patience.
 func (e *Env) Waiting(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
-	return tasks.Waiting(ctx, cmp.Or(e.Patience, limit))
+	return tasks.WithLockTimeout(ctx, cmp.Or(e.Patience, limit))
 }

@@ -94,7 +94,7 @@ func runningError(rec *store.Record, err error) error {
 
 // discard removes the task's boxes.
 func (t *Tasks) discard(ctx context.Context, st *store.Store, rec *store.Record, force bool) error {
-	if rec.Collected && !slices.ContainsFunc(rec.Attempts(), func(a store.Attempt) bool { return a.Keep || a.Unsure }) {
+	if rec.Collected && !slices.ContainsFunc(rec.Attempts(), func(a store.Attempt) bool { return a.Keep || a.MayStillRun }) {
 		return nil
 	}
 	be, err := t.Engine()
@@ -109,7 +109,7 @@ func (t *Tasks) discard(ctx context.Context, st *store.Store, rec *store.Record,
 		return err
 	case !rec.Collected:
 		// Its own CLI, if it lives, collects now; the directory is removed after that.
-		if _, err := t.Stopping(st).EndBox(ctx, rec, 0); err != nil && (!force || !errors.Is(err, launch.ErrElsewhere)) {
+		if _, err := t.Stopping(st).EndBox(ctx, rec, 0); err != nil && (!force || !errors.Is(err, launch.ErrOtherEngine)) {
 			return err
 		}
 	}
@@ -131,7 +131,7 @@ func (t *Tasks) removeDamaged(ctx context.Context, st *store.Store, id string) e
 		return fault.New(workorder.ExitGeneral, err, "end that command first")
 	}
 	defer lock.Unlock()
-	boxes, err := upkeep.OwnBoxes(ctx, be.Engine, st, map[string]string{workorder.LabelTask: id})
+	boxes, err := upkeep.OwnInstances(ctx, be.Engine, st, map[string]string{workorder.LabelTask: id})
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func (e *Env) Work(ctx context.Context, args []string) (*Work, error) {
 	if err == nil {
 		return &Work{env: e, Branch: b}, nil
 	}
-	if !errors.Is(err, branch.ErrNone) {
+	if !errors.Is(err, branch.ErrNotFound) {
 		return nil, err
 	}
 	return e.taskWork(ctx, name)

@@ -93,7 +93,7 @@ func (b *Branch) Lend(ctx context.Context) error {
 // Target opens repo, the user's repository or a worktree of it, with the branch's commits.
 func (b *Branch) Target(ctx context.Context, repo string) (*Target, error) {
 	err := b.Publish(ctx)
-	if errors.Is(err, ErrNotShown) && b.Lend(ctx) == nil { // another remote has the name: the commits are enough
+	if errors.Is(err, ErrNotPublished) && b.Lend(ctx) == nil { // another remote has the name: the commits are enough
 		err = nil
 	}
 	if err != nil {
