@@ -20,8 +20,8 @@ const sweepPasses = 10
 // listTime bounds one list of containers, which takes milliseconds: a hanging engine must not block the run.
 const listTime = 10 * time.Second
 
-// Containers lists the ids of all containers, including stopped ones; none if the engine was never started.
-func (e *Engine) Containers(ctx context.Context) (ids []string, err error) {
+// list returns all containers, including stopped ones; none if the engine was never started.
+func (e *Engine) list(ctx context.Context) ([]container.Summary, error) {
 	if e.Info().Version == "" {
 		return nil, nil
 	}
@@ -31,31 +31,29 @@ func (e *Engine) Containers(ctx context.Context) (ids []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("list inner containers: %w", err)
 	}
+	return all, nil
+}
+
+// Containers lists the ids of all containers, including stopped ones; none if the engine was never started.
+func (e *Engine) Containers(ctx context.Context) (ids []string, err error) {
+	all, err := e.list(ctx)
 	for i := range all {
 		ids = append(ids, all[i].ID)
 	}
-	return ids, nil
+	return ids, err
 }
 
 // Binders lists the ids of the containers that run, or may start at any moment, and bind a directory that is
 // not the engine's.
 func (e *Engine) Binders(ctx context.Context) (ids []string, err error) {
-	if e.Info().Version == "" {
-		return nil, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, listTime)
-	defer cancel()
-	all, err := e.cli.ContainerList(ctx, container.ListOptions{All: true})
-	if err != nil {
-		return nil, fmt.Errorf("list inner containers: %w", err)
-	}
+	all, err := e.list(ctx)
 	for i := range all {
 		stopped := all[i].State == container.StateExited || all[i].State == container.StateCreated || all[i].State == container.StateDead
 		if !stopped && slices.ContainsFunc(all[i].Mounts, func(m container.MountPoint) bool { return m.Type == mount.TypeBind }) {
 			ids = append(ids, all[i].ID)
 		}
 	}
-	return ids, nil
+	return ids, err
 }
 
 // RemoveContainers removes all containers except those of keep, running and restarting ones included.
