@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -82,6 +83,27 @@ func (t *Tasks) State(ctx context.Context, st *store.Store, r *store.Record) (s 
 		there, err = t.taskBoxes(ctx, st)
 	}
 	return stateOf(st, r, there, err), err
+}
+
+// TaskDetails has all that is known of a task on this machine.
+type TaskDetails struct {
+	TaskState
+	Attempts []WorkAttempt   `json:"attempts"` // newest first
+	Order    json.RawMessage `json:"order,omitempty"`
+	Result   json.RawMessage `json:"result,omitempty"` // of the last attempt
+}
+
+// Details returns what is known of a task. It collects nothing. If the engine does not answer, it returns the rest
+// together with the error.
+func (t *Tasks) Details(ctx context.Context, st *store.Store, r *store.Record) (d TaskDetails, err error) {
+	d.TaskState, err = t.State(ctx, st, r)
+	d.Attempts = attempts(r)
+	for file, to := range map[string]*json.RawMessage{workorder.OrderFile: &d.Order, workorder.ResultFile: &d.Result} {
+		if b, err := os.ReadFile(filepath.Join(r.Dir, file)); err == nil && json.Valid(b) {
+			*to = b
+		}
+	}
+	return d, err
 }
 
 // taskBoxes are the boxes of an engine.

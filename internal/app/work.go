@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
@@ -203,20 +204,23 @@ func (w *Work) Log(ctx context.Context) (l WorkLog, err error) {
 	if err != nil {
 		return l, err
 	}
-	l = WorkLog{TaskID: w.Name(), Branch: p.Branch, Base: p.Base, Head: p.Head}
-	all := w.Task.Attempts()
-	for i := range all {
-		a := all[len(all)-1-i]
+	l = WorkLog{TaskID: w.Name(), Branch: p.Branch, Base: p.Base, Head: p.Head, Attempts: attempts(w.Task)}
+	l.Commits, err = p.Log(ctx)
+	return l, err
+}
+
+// attempts returns the attempts of a task, newest first.
+func attempts(rec *store.Record) (rows []WorkAttempt) {
+	for _, a := range slices.Backward(rec.Attempts()) {
 		row := WorkAttempt{Number: a.Number, Status: a.Status, EndedBy: a.EndedBy, FinishedAt: a.FinishedAt}
-		if past, err := w.Task.At(a.Number); err == nil {
+		if past, err := rec.At(a.Number); err == nil {
 			if res, err := outcome.ReadResult(past); err == nil {
 				row.Head = res.HeadSHA
 			}
 		}
-		l.Attempts = append(l.Attempts, row)
+		rows = append(rows, row)
 	}
-	l.Commits, err = p.Log(ctx)
-	return l, err
+	return rows
 }
 
 // Patch writes the commits since the base with their changes, newest first.

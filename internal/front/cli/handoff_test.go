@@ -74,6 +74,14 @@ func TestHandoff(t *testing.T) {
 	if got := run(0, "log", "a1b2", "-p"); !strings.Contains(got, head) || !strings.Contains(got, "+new\n") {
 		t.Errorf("log -p: %q", got)
 	}
+	var d app.TaskDetails
+	if err := json.Unmarshal([]byte(run(0, "inspect", "a1b2")), &d); err != nil || d.TaskID != result.TaskID || len(d.Attempts) != 1 ||
+		!strings.Contains(string(d.Result), head) {
+		t.Errorf("inspect: %+v, %v", d, err)
+	}
+	if got := run(0, "status", "a1b2"); !strings.Contains(got, result.TaskID) || !strings.Contains(got, "success") {
+		t.Errorf("status: %q", got)
+	}
 	run(workorder.ExitUsage, "merge", "--delete")
 	if got := run(0, "merge", "--json"); !strings.Contains(got, head) || git("log", "--format=%s", "-1") != "Merge task T-A1B2C3D4" {
 		t.Errorf("merge: %q", got)

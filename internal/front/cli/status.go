@@ -21,38 +21,77 @@ type sandboxStatus struct {
 	Endpoints map[string]string `json:"endpoints,omitempty"`
 }
 
-// statusOf looks at a sandbox; it starts none.
-func (a *App) statusOf(ctx context.Context, name string) (s sandboxStatus, err error) {
-	sb, done, err := a.Sandboxes().Get(ctx, name)
+// status prints the state of a task or sandbox. It starts none.
+func (a *App) status(ctx context.Context, name string, asJSON bool) error {
+	sb, done, err := a.Sandboxes().Either(ctx, name)
 	if err != nil {
-		return s, err
+		return err
+	}
+	if sb == nil {
+		return a.taskStatus(ctx, name, asJSON)
 	}
 	defer done()
+	var s sandboxStatus
 	if s.Status, err = sb.Status(ctx); err != nil {
-		return s, app.SandboxError(err)
+		return app.SandboxError(err)
 	}
-	s.Endpoints, err = a.Endpoints().List(name)
-	return s, err
+	if s.Endpoints, err = a.Endpoints().List(name); err != nil {
+		return err
+	}
+	if asJSON {
+		return a.JSON(s)
+	}
+	return a.printStatus(s)
+}
+
+func (a *App) taskStatus(ctx context.Context, id string, asJSON bool) error {
+	st, rec, err := a.Tasks().Find(ctx, id)
+	if err != nil {
+		return err
+	}
+	d, err := a.Tasks().Details(ctx, st, rec)
+	if asJSON {
+		return errors.Join(a.JSON(d), err)
+	}
+	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+	row := func(name, value string) { fmt.Fprintf(w, "%s\t%s\n", name, text.Clean(value)) }
+	row("task", d.TaskID)
+	row("description", cmdutil.Clip(d.Task))
+	state := d.Status
+	if d.Step != "" {
+		state += ", step " + d.Step
+	}
+	if d.Resumable {
+		state += " (resumable)"
+	}
+	if d.Engine != "" {
+		state += " (on the engine at " + d.Engine + ")"
+	}
+	row("state", state)
+	if d.ResumeAt != nil {
+		row("resume", "after "+text.Clock(*d.ResumeAt, time.Now()))
+	}
+	row("project", cmdutil.OrDash(d.Project))
+	row("branch", cmdutil.OrDash(d.Branch))
+	row("made", cmdutil.Age(time.Since(d.CreatedAt))+" ago")
+	row("attempts", fmt.Sprint(d.Attempt))
+	row("container", cmdutil.OrDash(d.Container))
+	row("output", d.Dir)
+	return errors.Join(w.Flush(), err)
 }
 
 func newStatusCmd(a *App) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
-		Use: "status SANDBOX", Short: "Show the state of a sandbox and what it uses",
+		Use: "status TASK | SANDBOX", Short: "Show the state of a task or sandbox",
 		Long: `Shows the state of a sandbox, its use of its limits, its commands and ports, and
-when it ends. A stopped sandbox is not started. This counts as use for --idle.`,
-		Example: "  sandbox-agent status dev\n  sandbox-agent status dev --json",
-		Args:    cmdutil.OneSandbox, ValidArgsFunction: a.CompleteSandboxes(false),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := a.statusOf(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return a.JSON(s)
-			}
-			return a.printStatus(s)
-		},
+when it ends. A stopped sandbox is not started. This counts as use for --idle.
+
+Shows the state of a task, its step, branch, attempts and output directory;
+'result' shows how it ended.`,
+		Example: "  sandbox-agent status dev\n  sandbox-agent status A1B2 --json",
+		Args:    cmdutil.OneTask, ValidArgsFunction: a.CompleteEither(false),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.status(cmd.Context(), args[0], asJSON) },
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, as 'inspect' does")
 	return cmd
@@ -61,25 +100,24 @@ when it ends. A stopped sandbox is not started. This counts as use for --idle.`,
 func newInspectCmd(a *App) *cobra.Command {
 	history := false
 	cmd := &cobra.Command{
-		Use: "inspect SANDBOX", Short: "Print everything known of a sandbox as JSON",
-		Long: `Prints the specification, the state and the use of a sandbox as JSON. With
+		Use: "inspect TASK | SANDBOX", Short: "Print everything known of a task or sandbox as JSON",
+		Long: `Prints the state, the attempts, the work order and the result of a task as JSON;
+'logs' prints its events.
+
+Prints the specification, the state and the use of a sandbox as JSON. With
 --history it prints what was done to it, also to one that was removed: created,
 started, stopped, commands by program and exit code, networks, snapshots. The
 history has no arguments and variables of commands, as these may be secret.`,
 		Example: "  sandbox-agent inspect dev\n  sandbox-agent inspect dev --history",
-		Args:    cmdutil.OneSandbox, ValidArgsFunction: a.CompleteSandboxes(false),
+		Args:    cmdutil.OneTask, ValidArgsFunction: a.CompleteEither(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if history {
 				return a.printHistory(cmd.Context(), args[0])
 			}
-			s, err := a.statusOf(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return a.JSON(s)
+			return a.status(cmd.Context(), args[0], true)
 		},
 	}
-	cmd.Flags().BoolVar(&history, "history", false, "print what was done to it, as a JSON list, oldest first")
+	cmd.Flags().BoolVar(&history, "history", false, "print what was done to a sandbox, as a JSON list, oldest first")
 	return cmd
 }
 
