@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
@@ -346,4 +347,25 @@ func branchRows(list []branch.Info, there []sandbox.Info) (rows []BranchRow) {
 		rows = append(rows, BranchRow{i, cmp.Or(states[[2]string{i.Name, i.Repo}], states[[2]string{i.Name, ""}], sandbox.StateMissing)})
 	}
 	return rows
+}
+
+// CheckLocalName returns a usage error for the name of a local branch that git refuses, or that means something else as
+// well: names below sandbox/ are those of sandboxes' own branches.
+func (r Branches) CheckLocalName(ctx context.Context, name string) error {
+	const hint = "for example: -b try"
+	switch {
+	case !workorder.ValidRefName(name) || name == "HEAD":
+		return fault.New(workorder.ExitUsage, fmt.Errorf("--branch: %.80q is not a valid name of a branch", name), hint)
+	case git.ValidSHA(name) || strings.HasPrefix(name, "refs/") || strings.HasPrefix(name, "sandbox/"):
+		return fault.New(workorder.ExitUsage, fmt.Errorf("--branch: %.80q already means something else in git or for this program", name), hint)
+	}
+	top, err := r.RepoRoot()
+	if err != nil || top == "" {
+		return err
+	}
+	remote, err := localrepo.Git(top).Resolve(ctx, "refs/remotes/"+name)
+	if err == nil && remote != "" {
+		err = fault.New(workorder.ExitUsage, fmt.Errorf("--branch: %.80q is the name of a remote's branch", name), hint)
+	}
+	return err
 }

@@ -134,7 +134,7 @@ nowhere else is deleted only with --force, or after a question at a terminal.`,
 						cmdutil.Ago(i.Updated)))
 				default:
 					head, err := a.Branches().Delete(cmd.Context(), m, i.Branch, app.Deletion{Head: i.Head, Force: force})
-					errs = append(errs, a.deleted(i.Name, head, asJSON, err))
+					errs = append(errs, a.Deleted(i.Name, head, asJSON, err))
 				}
 			}
 			return errors.Join(errs...)

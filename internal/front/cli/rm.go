@@ -91,7 +91,7 @@ func (o *rmOptions) missing(ctx context.Context, name string, a *App, err error)
 	defer m.Close()
 	if o.branch {
 		head, err := a.Branches().DeleteNamed(ctx, m, name, app.Deletion{Force: o.force})
-		return a.deleted(name, head, o.json, err)
+		return a.Deleted(name, head, o.json, err)
 	}
 	if ferr := app.Forget(ctx, m, name, err); ferr != nil {
 		return a.UnknownName(ctx, name, ferr)
@@ -116,7 +116,7 @@ func (o *rmOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, a *App) er
 		}
 		defer m.Close()
 		head, err := a.Branches().Delete(ctx, m, all.Of(sb.Name(), sb.Spec().BranchOf()), app.Deletion{Force: o.force})
-		return a.deleted(sb.Name(), head, o.json, err)
+		return a.Deleted(sb.Name(), head, o.json, err)
 	}
 	err := sb.Remove(ctx, sandbox.RemoveOptions{})
 	if o.force && errors.Is(err, sandbox.ErrUnsaved) {

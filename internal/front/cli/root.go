@@ -9,6 +9,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/servecmd"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/setupcmd"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/taskcmd"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/workcmd"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
@@ -65,8 +66,8 @@ func newRootCmd(a *App) *cobra.Command {
 		servecmd.NewCmdPool(f), servecmd.NewCmdMCP(f),
 		setupcmd.NewCmdTemplates(f), setupcmd.NewCmdRuntime(f), setupcmd.NewCmdGC(f), setupcmd.NewCmdCache(f),
 		setupcmd.NewCmdProject(f), setupcmd.NewCmdPolicy(f), setupcmd.NewCmdDoctor(f), setupcmd.NewCmdImage(f),
-		newDiffCmd(a), newCheckoutCmd(a), newApplyCmd(a), newLogCmd(a), newMergeCmd(a), newListCmd(a), newWatchCmd(a),
-		newDeleteCmd(a), newPruneCmd(a), newOpenCmd(a), newStatusCmd(a), newInspectCmd(a), newResumeCmd(a),
+		workcmd.NewCmdDiff(f), workcmd.NewCmdCheckout(f), workcmd.NewCmdApply(f), workcmd.NewCmdLog(f), workcmd.NewCmdMerge(f), newListCmd(a), newWatchCmd(a),
+		workcmd.NewCmdDelete(f), newPruneCmd(a), workcmd.NewCmdOpen(f), newStatusCmd(a), newInspectCmd(a), newResumeCmd(a),
 		newRmCmd(a), newVersionCmd(a), newManCmd(),
 	)
 	// The library adds its own commands when the command line runs; refuseUnknown has to see them.

@@ -118,6 +118,21 @@ func (s *IO) Done(asJSON bool, document any, format string, v ...any) error {
 	return err
 }
 
+// Deleted reports that a sandbox was deleted, with the head of its branch.
+func (s *IO) Deleted(name, head string, asJSON bool, err error) error {
+	if err != nil {
+		return err
+	}
+	was := ""
+	if head != "" {
+		was = fmt.Sprintf(" (was %.10s)", head)
+	}
+	return s.Done(asJSON, struct {
+		Deleted string `json:"deleted"`
+		Head    string `json:"head,omitempty"`
+	}{name, head}, "deleted %s%s", name, was)
+}
+
 // Notes prints what was decided, a line each.
 func (f *Factory) Notes(list []string) {
 	for _, n := range list {

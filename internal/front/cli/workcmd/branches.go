@@ -1,4 +1,4 @@
-package cli
+package workcmd
 
 import (
 	"errors"
@@ -14,11 +14,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func newLogCmd(a *App) *cobra.Command {
+// NewCmdLog makes the command.
+func NewCmdLog(f *cmdutil.Factory) *cobra.Command {
 	patch, asJSON := false, false
 	cmd := &cobra.Command{
 		Use: "log [TASK | SANDBOX]", Short: "Show the commits of a task or sandbox", Args: cmdutil.LastOrOne,
-		ValidArgsFunction: a.CompleteWork,
+		ValidArgsFunction: f.CompleteWork,
 		Long: `Shows the commits of a task's or sandbox's branch since its base, newest first.
 Below each commit of a sandbox are the commands that made it, with exit code and
 duration; a task's attempts follow its commits. Without a name: see 'help
@@ -26,12 +27,12 @@ names'.`,
 		Example: "  sandbox-agent log A1B2\n  sandbox-agent log dev -p\n  git log sandbox/dev",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			w, err := a.Work(ctx, args)
+			w, err := f.Work(ctx, args)
 			if err != nil {
 				return err
 			}
 			if patch && !asJSON {
-				out := &diffWriter{w: a.Stdout, color: a.Color(a.Stdout)}
+				out := &diffWriter{w: f.Stdout, color: f.Color(f.Stdout)}
 				return errors.Join(w.Patch(ctx, out), out.flush())
 			}
 			l, err := w.Log(ctx)
@@ -39,13 +40,13 @@ names'.`,
 			case err != nil:
 				return err
 			case asJSON && w.Task != nil:
-				return a.JSON(l)
+				return f.JSON(l)
 			case asJSON:
-				return a.JSON(l.Commits)
+				return f.JSON(l.Commits)
 			}
-			cmdutil.PrintLog(a.Stdout, l.Commits)
+			cmdutil.PrintLog(f.Stdout, l.Commits)
 			for _, t := range l.Attempts {
-				fmt.Fprintf(a.Stdout, "attempt %d   %s  %s\n", t.Number, t.FinishedAt.Local().Format(time.DateTime), t.Status)
+				fmt.Fprintf(f.Stdout, "attempt %d   %s  %s\n", t.Number, t.FinishedAt.Local().Format(time.DateTime), t.Status)
 			}
 			return nil
 		},
@@ -55,11 +56,12 @@ names'.`,
 	return cmd
 }
 
-func newMergeCmd(a *App) *cobra.Command {
+// NewCmdMerge makes the command.
+func NewCmdMerge(f *cmdutil.Factory) *cobra.Command {
 	remove, asJSON := false, false
 	cmd := &cobra.Command{
 		Use: "merge [TASK | SANDBOX]", Short: "Merge a task or sandbox into the current branch", Args: cmdutil.LastOrOne,
-		ValidArgsFunction: a.CompleteWork,
+		ValidArgsFunction: f.CompleteWork,
 		Long: `Merges the branch of a task or sandbox into the branch that is checked out, with
 a merge commit. Uncommitted changes are stashed meanwhile and restored.
 Conflicts stay in the files, as git leaves them. Working trees outside of the
@@ -67,7 +69,7 @@ current directory are never changed. Without a name: see 'help names'.`,
 		Example: "  sandbox-agent merge A1B2\n  sandbox-agent merge dev -d",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			w, err := a.Work(ctx, args)
+			w, err := f.Work(ctx, args)
 			if err != nil {
 				return err
 			}
@@ -83,11 +85,11 @@ current directory are never changed. Without a name: see 'help names'.`,
 			if !without {
 				line = fmt.Sprintf("merged %s in %s", w.Name(), text.Clean(r.Path()))
 			}
-			if err := a.Done(asJSON, handedOver{Path: r.Path(), Head: r.Head, Changed: !without}, "%s", line); err != nil || !remove {
+			if err := f.Done(asJSON, handedOver{Path: r.Path(), Head: r.Head, Changed: !without}, "%s", line); err != nil || !remove {
 				return err
 			}
-			head, err := a.Branches().DeleteMerged(ctx, w.Branch, r.Head)
-			return a.deleted(w.Name(), head, asJSON, err)
+			head, err := f.Branches().DeleteMerged(ctx, w.Branch, r.Head)
+			return f.Deleted(w.Name(), head, asJSON, err)
 		},
 	}
 	cmd.Flags().BoolVarP(&remove, "delete", "d", false, "delete the sandbox and its branch afterwards")
@@ -105,25 +107,11 @@ type handedOver struct {
 	Files   []string `json:"files,omitempty"`
 }
 
-// deleted reports that a sandbox was deleted, with the head of its branch.
-func (a *App) deleted(name, head string, asJSON bool, err error) error {
-	if err != nil {
-		return err
-	}
-	was := ""
-	if head != "" {
-		was = fmt.Sprintf(" (was %.10s)", head)
-	}
-	return a.Done(asJSON, struct {
-		Deleted string `json:"deleted"`
-		Head    string `json:"head,omitempty"`
-	}{name, head}, "deleted %s%s", name, was)
-}
-
-func newDeleteCmd(a *App) *cobra.Command {
+// NewCmdDelete makes the command.
+func NewCmdDelete(f *cmdutil.Factory) *cobra.Command {
 	all, asJSON, d := false, false, app.Deletion{}
 	cmd := &cobra.Command{
-		Use: "delete SANDBOX... | --all", Short: "Delete sandboxes with their branches", ValidArgsFunction: a.CompleteBranches,
+		Use: "delete SANDBOX... | --all", Short: "Delete sandboxes with their branches", ValidArgsFunction: f.CompleteBranches,
 		Long: `Removes sandboxes as 'down' does, and their branches, both here and as
 sandbox/NAME in your repository. What was merged stays. A branch with commits
 that exist nowhere else is deleted only with --force, or after a question at a
@@ -137,22 +125,22 @@ terminal.`,
 		}, app.CheckSandbox),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			m, err := a.Manager(false)
+			m, err := f.Manager(false)
 			if err != nil {
 				return err
 			}
 			defer m.Close()
 			var errs []error
 			for _, name := range args {
-				head, err := a.Branches().DeleteNamed(ctx, m, name, d)
-				errs = append(errs, a.deleted(name, head, asJSON, err))
+				head, err := f.Branches().DeleteNamed(ctx, m, name, d)
+				errs = append(errs, f.Deleted(name, head, asJSON, err))
 			}
 			if all {
-				list, err := a.Branches().List(ctx, true)
+				list, err := f.Branches().List(ctx, true)
 				errs = append(errs, err)
 				for _, i := range list {
-					head, err := a.Branches().Delete(ctx, m, i.Branch, d)
-					errs = append(errs, a.deleted(i.Name, head, asJSON, err))
+					head, err := f.Branches().Delete(ctx, m, i.Branch, d)
+					errs = append(errs, f.Deleted(i.Name, head, asJSON, err))
 				}
 			}
 			return errors.Join(errs...)

@@ -1,35 +1,33 @@
-package cli
+// Package workcmd has the commands that show and take over the commits of tasks and sandboxes.
+package workcmd
 
 import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func newDiffCmd(a *App) *cobra.Command {
+// NewCmdDiff makes the command.
+func NewCmdDiff(f *cmdutil.Factory) *cobra.Command {
 	stat, names := false, false
 	cmd := &cobra.Command{
-		Use: "diff [TASK | SANDBOX]", Short: "Show the changes of a task or sandbox", Args: cmdutil.LastOrOne, ValidArgsFunction: a.CompleteWork,
+		Use: "diff [TASK | SANDBOX]", Short: "Show the changes of a task or sandbox", Args: cmdutil.LastOrOne, ValidArgsFunction: f.CompleteWork,
 		Long: `Shows what the branch of a task or sandbox changed since its base, as git diff
 does. The repository is the task's own where that is on this machine; otherwise
 run it in your clone. Without a name: see 'help names'.`,
 		Example: "  sandbox-agent diff\n  sandbox-agent diff A1B2 --stat\n  sandbox-agent diff A1B2 > work.patch",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			w, err := a.Work(cmd.Context(), args)
+			w, err := f.Work(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
@@ -44,10 +42,10 @@ run it in your clone. Without a name: see 'help names'.`,
 			case names:
 				options = []string{"--name-only"}
 			}
-			if !cmdutil.IsTerminal(a.Stdout) {
-				return r.Diff(cmd.Context(), a.Stdout, options...)
+			if !cmdutil.IsTerminal(f.Stdout) {
+				return r.Diff(cmd.Context(), f.Stdout, options...)
 			}
-			out := &diffWriter{w: a.Stdout, color: a.Color(a.Stdout)}
+			out := &diffWriter{w: f.Stdout, color: f.Color(f.Stdout)}
 			return errors.Join(r.Diff(cmd.Context(), out, options...), out.flush())
 		},
 	}
@@ -108,35 +106,12 @@ func (d *diffWriter) flush() error {
 	return err
 }
 
-// commitID is the full ID of a commit.
-var commitID = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
-
-// checkBranchName returns a usage error for the name of a local branch that git refuses, or that means something else
-// as well: names below sandbox/ are those of sandboxes' own branches.
-func (a *App) checkBranchName(ctx context.Context, name string) error {
-	const hint = "for example: -b try"
-	switch {
-	case !workorder.ValidRefName(name) || name == "HEAD":
-		return fault.New(workorder.ExitUsage, fmt.Errorf("--branch: %.80q is not a valid name of a branch", name), hint)
-	case commitID.MatchString(name) || strings.HasPrefix(name, "refs/") || strings.HasPrefix(name, "sandbox/"):
-		return fault.New(workorder.ExitUsage, fmt.Errorf("--branch: %.80q already means something else in git or for this program", name), hint)
-	}
-	top, err := a.RepoRoot()
-	if err != nil || top == "" {
-		return err
-	}
-	remote, err := localrepo.Git(top).Resolve(ctx, "refs/remotes/"+name)
-	if err == nil && remote != "" {
-		err = fault.New(workorder.ExitUsage, fmt.Errorf("--branch: %.80q is the name of a remote's branch", name), hint)
-	}
-	return err
-}
-
-func newCheckoutCmd(a *App) *cobra.Command {
+// NewCmdCheckout makes the command.
+func NewCmdCheckout(f *cmdutil.Factory) *cobra.Command {
 	name, asJSON := "", false
 	cmd := &cobra.Command{
 		Use: "checkout [TASK | SANDBOX]", Short: "Check out the branch of a task or sandbox", Args: cmdutil.LastOrOne,
-		ValidArgsFunction: a.CompleteWork,
+		ValidArgsFunction: f.CompleteWork,
 		Long: `Switches the working tree to the task's branch, or to a local branch at the last
 commit of a sandbox, which a second checkout updates. It never overwrites
 uncommitted changes, ignored files or your own commits on that branch. Working
@@ -145,11 +120,11 @@ see 'help names'.`,
 		Example: "  sandbox-agent checkout A1B2\n  sandbox-agent checkout dev -b try",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if name != "" {
-				if err := a.checkBranchName(cmd.Context(), name); err != nil {
+				if err := f.Branches().CheckLocalName(cmd.Context(), name); err != nil {
 					return err
 				}
 			}
-			w, err := a.Work(cmd.Context(), args)
+			w, err := f.Work(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
@@ -163,14 +138,14 @@ see 'help names'.`,
 				return err
 			}
 			if asJSON {
-				return a.JSON(handedOver{Path: r.Path(), Branch: r.Branch, Before: before, Head: r.Head, Changed: before != r.Branch})
+				return f.JSON(handedOver{Path: r.Path(), Branch: r.Branch, Before: before, Head: r.Head, Changed: before != r.Branch})
 			}
-			fmt.Fprintf(a.Stdout, "%s is at %s\n", text.Clean(r.Path()), text.Clean(r.Branch))
+			fmt.Fprintf(f.Stdout, "%s is at %s\n", text.Clean(r.Path()), text.Clean(r.Branch))
 			if before != r.Branch {
-				if commitID.MatchString(before) { // no branch was checked out
+				if git.ValidSHA(before) { // no branch was checked out
 					before = "--detach " + before
 				}
-				fmt.Fprintf(a.Stdout, "back: git -C %s switch %s\n", text.Clean(r.Path()), text.Clean(before))
+				fmt.Fprintf(f.Stdout, "back: git -C %s switch %s\n", text.Clean(r.Path()), text.Clean(before))
 			}
 			return nil
 		},
@@ -180,11 +155,12 @@ see 'help names'.`,
 	return cmd
 }
 
-func newApplyCmd(a *App) *cobra.Command {
+// NewCmdApply makes the command.
+func NewCmdApply(f *cmdutil.Factory) *cobra.Command {
 	remove, asJSON := false, false
 	cmd := &cobra.Command{
 		Use: "apply [TASK | SANDBOX]", Short: "Apply the changes of a task or sandbox, uncommitted", Args: cmdutil.LastOrOne,
-		ValidArgsFunction: a.CompleteWork,
+		ValidArgsFunction: f.CompleteWork,
 		Long: `Merges the changes of a task or sandbox into the working tree and the index, and
 commits nothing. It changes nothing at all where the changes conflict with what
 is checked out, or where a changed file has uncommitted changes. Working trees
@@ -193,7 +169,7 @@ outside of the current directory are never changed. Without a name: see
 		Example: "  sandbox-agent apply A1B2\n  git diff --cached",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			w, err := a.Work(ctx, args)
+			w, err := f.Work(ctx, args)
 			if err != nil {
 				return err
 			}
@@ -206,21 +182,21 @@ outside of the current directory are never changed. Without a name: see
 				return err
 			}
 			if asJSON {
-				err = a.JSON(handedOver{Path: r.Path(), Head: r.Head, Changed: len(files) > 0, Files: files})
+				err = f.JSON(handedOver{Path: r.Path(), Head: r.Head, Changed: len(files) > 0, Files: files})
 			} else {
-				for _, f := range files {
-					fmt.Fprintln(a.Stdout, text.Clean(f))
+				for _, file := range files {
+					fmt.Fprintln(f.Stdout, text.Clean(file))
 				}
 			}
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(a.Stderr, "%d files changed in %s, none committed\n", len(files), text.Clean(r.Path()))
+			fmt.Fprintf(f.Stderr, "%d files changed in %s, none committed\n", len(files), text.Clean(r.Path()))
 			if !remove {
 				return nil
 			}
-			head, err := a.Branches().DeleteMerged(ctx, w.Branch, r.Head)
-			return a.deleted(w.Name(), head, asJSON, err)
+			head, err := f.Branches().DeleteMerged(ctx, w.Branch, r.Head)
+			return f.Deleted(w.Name(), head, asJSON, err)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")

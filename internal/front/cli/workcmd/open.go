@@ -1,4 +1,4 @@
-package cli
+package workcmd
 
 import (
 	"context"
@@ -25,17 +25,18 @@ const openTime = 10 * time.Second
 
 type openOptions struct{ report, pr, print bool }
 
-func newOpenCmd(a *App) *cobra.Command {
+// NewCmdOpen makes the command.
+func NewCmdOpen(f *cmdutil.Factory) *cobra.Command {
 	o := &openOptions{}
 	cmd := &cobra.Command{
 		Use: "open [TASK]", Short: "Open a task's pull request or report in a browser", Args: cmdutil.LastOrOne,
-		ValidArgsFunction: a.CompleteTasks(false),
+		ValidArgsFunction: f.CompleteTasks(false),
 		Long: `Opens the pull request of a task, or its report where there is none, and prints
 which. Without a browser it only prints it. The default is the last task of the
 repository in the current directory, and outside of any repository the last
 task.`,
 		Example: "  sandbox-agent open\n  sandbox-agent open A1B2 --report\n  sandbox-agent open A1B2 --print",
-		RunE:    func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args, a) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args, f) },
 	}
 	cmd.Flags().BoolVar(&o.report, "report", false, "open the report, also where there is a pull request")
 	cmd.Flags().BoolVar(&o.pr, "pr", false, "open the pull request, or fail where there is none")
@@ -43,11 +44,11 @@ task.`,
 	return cmd
 }
 
-func (o *openOptions) do(ctx context.Context, args []string, a *App) error {
+func (o *openOptions) do(ctx context.Context, args []string, f *cmdutil.Factory) error {
 	if o.report && o.pr {
 		return app.Usagef("give --report or --pr, not both")
 	}
-	rec, err := a.TaskOrLast(ctx, args)
+	rec, err := f.TaskOrLast(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -68,11 +69,11 @@ func (o *openOptions) do(ctx context.Context, args []string, a *App) error {
 		return fault.New(workorder.ExitNotFound, fmt.Errorf("task %s has no such page", rec.TaskID), "`sandbox-agent result "+rec.TaskID+
 			"` shows what it has; `sandbox-agent pr open "+rec.TaskID+"` opens a pull request")
 	}
-	fmt.Fprintln(a.Stdout, text.Clean(page))
+	fmt.Fprintln(f.Stdout, text.Clean(page))
 	if o.print {
 		return nil
 	}
-	return a.browse(ctx, page)
+	return browse(ctx, f, page)
 }
 
 func exists(path string) bool {
@@ -81,11 +82,11 @@ func exists(path string) bool {
 }
 
 // browse hands a page to the user's browser. A machine without one is no error: the page was printed.
-func (a *App) browse(ctx context.Context, page string) error {
+func browse(ctx context.Context, f *cmdutil.Factory, page string) error {
 	program := "xdg-open"
 	if runtime.GOOS == "darwin" {
 		program = "open"
-	} else if a.Getenv("DISPLAY") == "" && a.Getenv("WAYLAND_DISPLAY") == "" {
+	} else if f.Getenv("DISPLAY") == "" && f.Getenv("WAYLAND_DISPLAY") == "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTime)
