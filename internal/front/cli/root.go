@@ -61,14 +61,14 @@ func newRootCmd(a *App) *cobra.Command {
 		sandboxcmd.NewCmdPorts(f), sandboxcmd.NewCmdCp(f), sandboxcmd.NewCmdNetwork(f), sandboxcmd.NewCmdSnapshot(f),
 		sandboxcmd.NewCmdFork(f), sandboxcmd.NewCmdReset(f), sandboxcmd.NewCmdDown(f), sandboxcmd.NewCmdSSH(f),
 		sandboxcmd.NewCmdSSHCommand(f), sandboxcmd.NewCmdSSHConfig(f), sandboxcmd.NewCmdGateway(f), sandboxcmd.NewCmdStop(f),
-		sandboxcmd.NewCmdPorter(f),
+		sandboxcmd.NewCmdPorter(f), sandboxcmd.NewCmdRm(f),
+		workcmd.NewCmdDiff(f), workcmd.NewCmdCheckout(f), workcmd.NewCmdApply(f), workcmd.NewCmdLog(f), workcmd.NewCmdMerge(f),
+		workcmd.NewCmdList(f), workcmd.NewCmdWatch(f), workcmd.NewCmdDelete(f), workcmd.NewCmdPrune(f), workcmd.NewCmdOpen(f),
 		codecmd.NewCmdRun(f), codecmd.NewCmdSession(f), codecmd.NewCmdEnv(f), codecmd.NewCmdArtifact(f), codecmd.NewCmdNotebook(f),
 		servecmd.NewCmdPool(f), servecmd.NewCmdMCP(f),
 		setupcmd.NewCmdTemplates(f), setupcmd.NewCmdRuntime(f), setupcmd.NewCmdGC(f), setupcmd.NewCmdCache(f),
 		setupcmd.NewCmdProject(f), setupcmd.NewCmdPolicy(f), setupcmd.NewCmdDoctor(f), setupcmd.NewCmdImage(f),
-		workcmd.NewCmdDiff(f), workcmd.NewCmdCheckout(f), workcmd.NewCmdApply(f), workcmd.NewCmdLog(f), workcmd.NewCmdMerge(f), newListCmd(a), newWatchCmd(a),
-		workcmd.NewCmdDelete(f), newPruneCmd(a), workcmd.NewCmdOpen(f), newStatusCmd(a), newInspectCmd(a), newResumeCmd(a),
-		newRmCmd(a), newVersionCmd(a), newManCmd(),
+		newStatusCmd(a), newInspectCmd(a), newResumeCmd(a), newVersionCmd(a), newManCmd(),
 	)
 	// The library adds its own commands when the command line runs; refuseUnknown has to see them.
 	root.InitDefaultHelpCmd()

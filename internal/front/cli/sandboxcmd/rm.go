@@ -1,4 +1,4 @@
-package cli
+package sandboxcmd
 
 import (
 	"context"
@@ -18,11 +18,12 @@ import (
 
 type rmOptions struct{ force, branch, json bool }
 
-func newRmCmd(a *App) *cobra.Command {
+// NewCmdRm makes the command.
+func NewCmdRm(f *cmdutil.Factory) *cobra.Command {
 	o := &rmOptions{}
 	cmd := &cobra.Command{
 		Use: "rm TASK | SANDBOX...", Short: "Remove tasks and sandboxes",
-		ValidArgsFunction: a.CompleteEither(true),
+		ValidArgsFunction: f.CompleteEither(true),
 		Long: `Removes the record and the output directory of a task. A task that still runs,
 is on another engine or has a damaged record is removed only with --force. Its
 branch and its refs stay on the remote. --branch deletes them, too: the branch
@@ -35,7 +36,7 @@ what cannot be saved. With --branch their branches go, too, as with 'delete'.`,
 		Example: "  sandbox-agent rm T-A1B2C3D4\n  sandbox-agent rm --force A1B2\n  sandbox-agent rm --branch A1B2 dev",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, id := range args {
-				if err := o.do(cmd.Context(), id, a); err != nil {
+				if err := o.do(cmd.Context(), id, f); err != nil {
 					return err
 				}
 			}
@@ -49,74 +50,74 @@ what cannot be saved. With --branch their branches go, too, as with 'delete'.`,
 	return cmd
 }
 
-func (o *rmOptions) do(ctx context.Context, id string, a *App) error {
-	sb, done, err := a.Sandboxes().Either(ctx, id)
+func (o *rmOptions) do(ctx context.Context, id string, f *cmdutil.Factory) error {
+	sb, done, err := f.Sandboxes().Either(ctx, id)
 	if err != nil {
-		return o.missing(ctx, id, a, err)
+		return o.missing(ctx, id, f, err)
 	}
 	if sb != nil {
 		defer done()
-		return o.sandbox(ctx, sb, a)
+		return o.sandbox(ctx, sb, f)
 	}
-	r, err := a.Tasks().Remove(ctx, id, app.Removal{Force: o.force, Branch: o.branch})
+	r, err := f.Tasks().Remove(ctx, id, app.Removal{Force: o.force, Branch: o.branch})
 	if err != nil {
 		return err
 	}
-	return a.taskRemoved(r, o.json)
+	return taskRemoved(f, r, o.json)
 }
 
 // taskRemoved reports the removal of a task.
-func (a *App) taskRemoved(r app.RemovedTask, asJSON bool) error {
+func taskRemoved(f *cmdutil.Factory, r app.RemovedTask, asJSON bool) error {
 	line := r.TaskID
 	if len(r.Refs) > 0 {
 		line += fmt.Sprintf(" with %d refs: %s", len(r.Refs), strings.Join(r.Refs, " "))
 	}
-	return a.Done(asJSON, r, "%s", text.Clean(line))
+	return f.Done(asJSON, r, "%s", text.Clean(line))
 }
 
 // removed reports a removal.
-func (o *rmOptions) removed(a *App, name string) error {
-	return a.Done(o.json, map[string]string{"removed": name}, "%s", name)
+func (o *rmOptions) removed(f *cmdutil.Factory, name string) error {
+	return f.Done(o.json, map[string]string{"removed": name}, "%s", name)
 }
 
 // missing removes what is left of a sandbox that cannot be opened: by force its record, with --branch its branch.
-func (o *rmOptions) missing(ctx context.Context, name string, a *App, err error) error {
+func (o *rmOptions) missing(ctx context.Context, name string, f *cmdutil.Factory, err error) error {
 	if !o.force && !o.branch || !sandbox.ValidName(name) {
 		return err
 	}
-	m, merr := a.Manager(false)
+	m, merr := f.Manager(false)
 	if merr != nil {
 		return merr
 	}
 	defer m.Close()
 	if o.branch {
-		head, err := a.Branches().DeleteNamed(ctx, m, name, app.Deletion{Force: o.force})
-		return a.Deleted(name, head, o.json, err)
+		head, err := f.Branches().DeleteNamed(ctx, m, name, app.Deletion{Force: o.force})
+		return f.Deleted(name, head, o.json, err)
 	}
 	if ferr := app.Forget(ctx, m, name, err); ferr != nil {
-		return a.UnknownName(ctx, name, ferr)
+		return f.UnknownName(ctx, name, ferr)
 	}
-	return o.removed(a, name)
+	return o.removed(f, name)
 }
 
 // sandbox removes one without a task.
-func (o *rmOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, a *App) error {
+func (o *rmOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, f *cmdutil.Factory) error {
 	if sb.Info().State == sandbox.StateRunning && !o.force {
 		return fault.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s runs", sb.Name()),
 			"stop it first (`sandbox-agent stop "+sb.Name()+"`), or use --force or `sandbox-agent down`")
 	}
 	if o.branch && sb.Spec().BranchOf() != "" {
-		all, err := a.BranchStore()
+		all, err := f.BranchStore()
 		if err != nil {
 			return err
 		}
-		m, err := a.Manager(false)
+		m, err := f.Manager(false)
 		if err != nil {
 			return err
 		}
 		defer m.Close()
-		head, err := a.Branches().Delete(ctx, m, all.Of(sb.Name(), sb.Spec().BranchOf()), app.Deletion{Force: o.force})
-		return a.Deleted(sb.Name(), head, o.json, err)
+		head, err := f.Branches().Delete(ctx, m, all.Of(sb.Name(), sb.Spec().BranchOf()), app.Deletion{Force: o.force})
+		return f.Deleted(sb.Name(), head, o.json, err)
 	}
 	err := sb.Remove(ctx, sandbox.RemoveOptions{})
 	if o.force && errors.Is(err, sandbox.ErrUnsaved) {
@@ -125,6 +126,6 @@ func (o *rmOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, a *App) er
 	if err != nil {
 		return app.SandboxError(err)
 	}
-	a.Sandboxes().WarnOfRepositories(ctx, sb)
-	return o.removed(a, sb.Name())
+	f.Sandboxes().WarnOfRepositories(ctx, sb)
+	return o.removed(f, sb.Name())
 }

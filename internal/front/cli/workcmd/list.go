@@ -1,4 +1,4 @@
-package cli
+package workcmd
 
 import (
 	"context"
@@ -20,7 +20,8 @@ import (
 
 type listOptions struct{ quiet, whole, json, all bool }
 
-func newListCmd(a *App) *cobra.Command {
+// NewCmdList makes the command.
+func NewCmdList(f *cmdutil.Factory) *cobra.Command {
 	o := &listOptions{}
 	cmd := &cobra.Command{
 		Use: "list", Short: "List sandboxes that have a branch", Args: cmdutil.NoArgs,
@@ -28,37 +29,37 @@ func newListCmd(a *App) *cobra.Command {
 changed first; outside of a repository all of them. Sandboxes that are gone are
 listed until 'delete': their commits stay.`,
 		Example: "  sandbox-agent list\n  sandbox-agent list --all -q",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), f) },
 	}
-	f := cmd.Flags()
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "print names only")
-	f.BoolVar(&o.whole, "no-trunc", false, "print whole titles")
-	f.BoolVar(&o.all, "all", false, "list those of all repositories")
-	f.BoolVar(&o.json, "json", false, "print JSON")
+	flags := cmd.Flags()
+	flags.BoolVarP(&o.quiet, "quiet", "q", false, "print names only")
+	flags.BoolVar(&o.whole, "no-trunc", false, "print whole titles")
+	flags.BoolVar(&o.all, "all", false, "list those of all repositories")
+	flags.BoolVar(&o.json, "json", false, "print JSON")
 	return cmd
 }
 
-func (o *listOptions) do(ctx context.Context, a *App) error {
-	rows, err := a.Branches().List(ctx, o.all)
+func (o *listOptions) do(ctx context.Context, f *cmdutil.Factory) error {
+	rows, err := f.Branches().List(ctx, o.all)
 	switch {
 	case err != nil && len(rows) == 0:
 		return err
 	case o.json:
-		return errors.Join(a.JSON(rows), err)
+		return errors.Join(f.JSON(rows), err)
 	case o.quiet:
 		for _, i := range rows {
-			fmt.Fprintln(a.Stdout, i.Name)
+			fmt.Fprintln(f.Stdout, i.Name)
 		}
 		return err
 	}
-	return errors.Join(a.printList(rows, o.whole), err)
+	return errors.Join(printList(f, rows, o.whole), err)
 }
 
 // maxTitle is what of a title is shown, in characters.
 const maxTitle = 40
 
-func (a *App) printList(rows []app.BranchRow, whole bool) error {
-	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+func printList(f *cmdutil.Factory, rows []app.BranchRow, whole bool) error {
+	w := tabwriter.NewWriter(f.Stdout, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "SANDBOX\tTITLE\tSTATUS\tCREATED\tUPDATED")
 	for _, i := range rows {
 		title, _, _ := strings.Cut(text.Clean(i.Title), "\n")
@@ -73,7 +74,8 @@ func (a *App) printList(rows []app.BranchRow, whole bool) error {
 // watchEvery is the interval between updates of the list.
 const watchEvery = time.Second
 
-func newWatchCmd(a *App) *cobra.Command {
+// NewCmdWatch makes the command.
+func NewCmdWatch(f *cmdutil.Factory) *cobra.Command {
 	all := false
 	cmd := &cobra.Command{
 		Use: "watch", Short: "Show the list of sandboxes with a branch, live", Args: cmdutil.NoArgs, Example: "  sandbox-agent watch",
@@ -81,14 +83,14 @@ func newWatchCmd(a *App) *cobra.Command {
 			tick := time.NewTicker(watchEvery)
 			defer tick.Stop()
 			for {
-				rows, err := a.Branches().List(cmd.Context(), all)
+				rows, err := f.Branches().List(cmd.Context(), all)
 				if err != nil && len(rows) == 0 {
 					return err
 				}
-				if cmdutil.IsTerminal(a.Stdout) {
-					fmt.Fprint(a.Stdout, "\x1b[H\x1b[2J")
+				if cmdutil.IsTerminal(f.Stdout) {
+					fmt.Fprint(f.Stdout, "\x1b[H\x1b[2J")
 				}
-				if err := a.printList(rows, false); err != nil {
+				if err := printList(f, rows, false); err != nil {
 					return err
 				}
 				select {
@@ -103,7 +105,8 @@ func newWatchCmd(a *App) *cobra.Command {
 	return cmd
 }
 
-func newPruneCmd(a *App) *cobra.Command {
+// NewCmdPrune makes the command.
+func NewCmdPrune(f *cmdutil.Factory) *cobra.Command {
 	before, dry, force, asJSON := "1w", false, false, false
 	cmd := &cobra.Command{
 		Use: "prune", Short: "Delete sandboxes that have not changed for long", Args: cmdutil.NoArgs,
@@ -116,11 +119,11 @@ nowhere else is deleted only with --force, or after a question at a terminal.`,
 			if err != nil {
 				return err
 			}
-			rows, err := a.Branches().List(cmd.Context(), true)
+			rows, err := f.Branches().List(cmd.Context(), true)
 			if err != nil {
 				return err
 			}
-			m, err := a.Manager(false)
+			m, err := f.Manager(false)
 			if err != nil {
 				return err
 			}
@@ -130,11 +133,11 @@ nowhere else is deleted only with --force, or after a question at a terminal.`,
 				switch {
 				case i.State == sandbox.StateRunning || time.Since(i.Updated) < old:
 				case dry:
-					errs = append(errs, a.Done(asJSON, map[string]string{"would_delete": i.Name}, "would delete %s, changed %s", i.Name,
+					errs = append(errs, f.Done(asJSON, map[string]string{"would_delete": i.Name}, "would delete %s, changed %s", i.Name,
 						cmdutil.Ago(i.Updated)))
 				default:
-					head, err := a.Branches().Delete(cmd.Context(), m, i.Branch, app.Deletion{Head: i.Head, Force: force})
-					errs = append(errs, a.Deleted(i.Name, head, asJSON, err))
+					head, err := f.Branches().Delete(cmd.Context(), m, i.Branch, app.Deletion{Head: i.Head, Force: force})
+					errs = append(errs, f.Deleted(i.Name, head, asJSON, err))
 				}
 			}
 			return errors.Join(errs...)
