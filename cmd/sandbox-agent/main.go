@@ -25,7 +25,7 @@ func main() {
 		Getenv: os.Getenv, Executable: os.Executable, OpenEngine: openDocker, OpenSandboxes: sandbox.NewManager, Hard: hard,
 	})
 	f.Reloads = signals.Reloads
-	code := cli.Main(ctx, &cli.App{Factory: f}, os.Args[1:])
+	code := cli.Main(ctx, f, os.Args[1:])
 	cancel()
 	os.Exit(code)
 }

@@ -23,9 +23,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// App is a Factory with the use cases that are not in package app yet.
-type App struct{ *cmdutil.Factory }
-
 // taskFirst inserts `create` where the command line names no command but has a task: `sandbox-agent "fix the flaky test"`,
 // `sandbox-agent --plan "split the parser"`. A task has a space, and no command's name does.
 func taskFirst(root *cobra.Command, args []string) []string {
@@ -42,12 +39,12 @@ func taskFirst(root *cobra.Command, args []string) []string {
 }
 
 // Main runs the command line and returns the exit code.
-func Main(ctx context.Context, a *App, args []string) int {
-	root := newRootCmd(a)
+func Main(ctx context.Context, f *cmdutil.Factory, args []string) int {
+	root := newRootCmd(f)
 	root.SetArgs(taskFirst(root, args))
-	root.SetIn(a.Stdin)
-	root.SetOut(a.Stdout)
-	root.SetErr(a.Stderr)
+	root.SetIn(f.Stdin)
+	root.SetOut(f.Stdout)
+	root.SetErr(f.Stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	if errors.Is(err, tasks.ErrInterrupted) {
 		err = cmdutil.Interrupted(ctx)
@@ -64,7 +61,7 @@ func Main(ctx context.Context, a *App, args []string) int {
 			code = by
 		}
 	}
-	a.printError(err, code, wantsJSON(cmd))
+	printError(f, err, code, wantsJSON(cmd))
 	return code
 }
 
@@ -76,7 +73,7 @@ var kinds = map[int]string{
 
 func kindOf(code int) string { return cmp.Or(kinds[code], "failed") }
 
-func (a *App) printError(err error, code int, asJSON bool) {
+func printError(f *cmdutil.Factory, err error, code int, asJSON bool) {
 	list, positioned := projects.Problems(err)
 	hint := cmdutil.Hint(err)
 	untrusted, _ := errors.AsType[*resolve.UntrustedError](err)
@@ -90,18 +87,18 @@ func (a *App) printError(err error, code int, asJSON bool) {
 			// Untrusted lists the requests of a project file that came with a repository.
 			Untrusted *resolve.UntrustedError `json:"untrusted,omitempty"`
 		}{err.Error(), hint, kindOf(code), code, list, untrusted})
-		fmt.Fprintln(a.Stderr, string(text.EscapeControls(b)))
+		fmt.Fprintln(f.Stderr, string(text.EscapeControls(b)))
 		return
 	}
 	if positioned {
-		if perr := list.Print(a.Stderr, diag.Style{Color: a.Color(a.Stderr)}); perr == nil {
+		if perr := list.Print(f.Stderr, diag.Style{Color: f.Color(f.Stderr)}); perr == nil {
 			return
 		}
 	}
 	// The text may quote a git server, a registry or a build.
-	fmt.Fprintln(a.Stderr, "error: "+text.Clean(strings.TrimRight(err.Error(), "\n")))
+	fmt.Fprintln(f.Stderr, "error: "+text.Clean(strings.TrimRight(err.Error(), "\n")))
 	if hint != "" {
-		fmt.Fprintln(a.Stderr, "hint: "+text.Clean(hint))
+		fmt.Fprintln(f.Stderr, "hint: "+text.Clean(hint))
 	}
 }
 
@@ -109,6 +106,6 @@ func wantsJSON(cmd *cobra.Command) bool {
 	if cmd == nil {
 		return false
 	}
-	f := cmd.Flags().Lookup("json")
-	return f != nil && f.Value.String() == "true"
+	flag := cmd.Flags().Lookup("json")
+	return flag != nil && flag.Value.String() == "true"
 }

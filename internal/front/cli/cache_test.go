@@ -29,7 +29,7 @@ func (boxImage) Ensure(context.Context, string, func(workorder.Event)) (workorde
 }
 
 // cacheApp is the command line on an engine whose boxes answer with rep, or with the error text.
-func cacheApp(t *testing.T, rep *workorder.CacheReport, text string) (a *App, out, errs *bytes.Buffer, asked *workorder.CacheRequest) {
+func cacheApp(t *testing.T, rep *workorder.CacheReport, text string) (a *cmdutil.Factory, out, errs *bytes.Buffer, asked *workorder.CacheRequest) {
 	t.Helper()
 	asked = &workorder.CacheRequest{}
 	fake := runtimetest.NewFake(map[string]runtimetest.Program{"box": func(b *runtimetest.Box) int {
@@ -49,7 +49,7 @@ func cacheApp(t *testing.T, rep *workorder.CacheReport, text string) (a *App, ou
 	}})
 	out, errs = &bytes.Buffer{}, &bytes.Buffer{}
 	dir := t.TempDir()
-	return &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader("archive"), Stdout: out, Stderr: errs}, app.Env{Getenv: func(k string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir}[k] }, OpenEngine: func() (*app.Backend, error) { return &app.Backend{Engine: fake, Images: boxImage{}}, nil }})}, out, errs, asked
+	return cmdutil.New(cmdutil.IO{Stdin: strings.NewReader("archive"), Stdout: out, Stderr: errs}, app.Env{Getenv: func(k string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir}[k] }, OpenEngine: func() (*app.Backend, error) { return &app.Backend{Engine: fake, Images: boxImage{}}, nil }}), out, errs, asked
 }
 
 func TestCacheLs(t *testing.T) {

@@ -32,11 +32,11 @@ func TestNamesAreCompleted(t *testing.T) {
 	complete := func(args ...string) string {
 		t.Helper()
 		var out, errs bytes.Buffer
-		a := &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}, app.Env{
+		a := cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}, app.Env{
 			Getenv: func(name string) string {
 				return map[string]string{"SANDBOX_AGENT_STATE_DIR": state, "SANDBOX_AGENT_PROJECTS_DIR": more}[name]
 			},
-		})}
+		})
 		if code := Main(t.Context(), a, append([]string{"__complete"}, args...)); code != 0 {
 			t.Errorf("%q: exit %d: %s", args, code, errs.String())
 		}
@@ -65,7 +65,7 @@ func TestNamesAreCompleted(t *testing.T) {
 			}
 		}
 	}
-	visit(newRootCmd(&App{Factory: cmdutil.New(cmdutil.IO{}, app.Env{})}))
+	visit(newRootCmd(cmdutil.New(cmdutil.IO{}, app.Env{})))
 	if got := complete("create", "--project", ""); !strings.Contains(got, "elsewhere") {
 		t.Errorf("a project of SANDBOX_AGENT_PROJECTS_DIR is not completed: %s", got)
 	}

@@ -93,7 +93,7 @@ func TestDeep(t *testing.T) {
 			fake := runtimetest.NewFake(map[string]runtimetest.Program{"x": conforming(t, c.verdict, c.status)})
 			dir := t.TempDir()
 			var out, errs bytes.Buffer
-			a := &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}, app.Env{
+			a := cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}, app.Env{
 				Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir}[name] },
 				OpenEngine: func() (*app.Backend, error) {
 					return &app.Backend{Engine: struct { // without images
@@ -101,7 +101,7 @@ func TestDeep(t *testing.T) {
 						runtime.Copier
 					}{fake, fake}, Images: derivedImages{}}, nil
 				},
-			})}
+			})
 			code := Main(t.Context(), a, []string{"doctor", "--deep", "--image", "box"})
 			all := out.String() + errs.String()
 			if code != c.code || obeyed(all) {

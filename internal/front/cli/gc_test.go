@@ -47,13 +47,13 @@ func TestGcCache(t *testing.T) {
 	named := "" // by the environment
 	var out, errs bytes.Buffer
 	dir := t.TempDir()
-	a := &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}, app.Env{
+	a := cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}, app.Env{
 		Getenv: func(k string) string {
 			return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir, "SANDBOX_AGENT_CACHE_VOLUME": named}[k]
 		},
 		OpenEngine: func() (*app.Backend, error) { return &app.Backend{Engine: v}, nil },
-	})}
-	id, err := fake.Run(t.Context(), runtime.ContainerSpec{Name: "theirs", Image: "x", Labels: map[string]string{workorder.LabelTask: "T-A1B2C3D4", workorder.LabelOwner: "else"}}, io.MultiReader())
+	})
+	id, err := fake.Run(t.Context(), runtime.BoxSpec{Name: "theirs", Image: "x", Labels: map[string]string{workorder.LabelTask: "T-A1B2C3D4", workorder.LabelOwner: "else"}}, io.MultiReader())
 	if err != nil {
 		t.Fatal(err)
 	}

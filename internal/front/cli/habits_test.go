@@ -27,7 +27,7 @@ func eachCommand(visit func(cmd *cobra.Command, path string)) {
 }
 
 func emptyRoot() *cobra.Command {
-	return newRootCmd(&App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader("")}, app.Env{Getenv: func(string) string { return "" }})})
+	return newRootCmd(cmdutil.New(cmdutil.IO{Stdin: strings.NewReader("")}, app.Env{Getenv: func(string) string { return "" }}))
 }
 
 // TestJSONEverywhere: a command that shows or changes something has --json. The others are here, with the reason.

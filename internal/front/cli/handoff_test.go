@@ -45,12 +45,12 @@ func TestHandoff(t *testing.T) {
 	run := func(want int, args ...string) string {
 		t.Helper()
 		var out, errs bytes.Buffer
-		a := &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}, app.Env{
+		a := cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}, app.Env{
 			Dir: at,
 			Getenv: func(name string) string {
 				return map[string]string{"SANDBOX_AGENT_STATE_DIR": state}[name]
 			},
-		})}
+		})
 		if code := Main(t.Context(), a, args); code != want {
 			t.Errorf("%q: exit %d: %s", args, code, errs.String())
 		}

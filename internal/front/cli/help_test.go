@@ -19,7 +19,7 @@ import (
 func helpOf(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
-	a := &App{Factory: cmdutil.New(cmdutil.IO{Stdout: &out, Stderr: &errs, Stdin: strings.NewReader("")}, app.Env{Getenv: func(string) string { return "" }})}
+	a := cmdutil.New(cmdutil.IO{Stdout: &out, Stderr: &errs, Stdin: strings.NewReader("")}, app.Env{Getenv: func(string) string { return "" }})
 	if code := Main(t.Context(), a, args); code != workorder.ExitOK || errs.Len() > 0 {
 		t.Errorf("%q: exit code %d, %s", args, code, errs.String())
 	}
@@ -46,7 +46,7 @@ func TestHelpFits(t *testing.T) {
 			}
 		}
 	}
-	walk(newRootCmd(&App{Factory: cmdutil.New(cmdutil.IO{}, app.Env{Getenv: func(string) string { return "" }})}), nil)
+	walk(newRootCmd(cmdutil.New(cmdutil.IO{}, app.Env{Getenv: func(string) string { return "" }})), nil)
 }
 
 // Every visible command is in one group of the top-level help.
@@ -60,7 +60,7 @@ func TestHelpGroups(t *testing.T) {
 			}
 		}
 	}
-	for _, cmd := range newRootCmd(&App{Factory: cmdutil.New(cmdutil.IO{}, app.Env{})}).Commands() {
+	for _, cmd := range newRootCmd(cmdutil.New(cmdutil.IO{}, app.Env{})).Commands() {
 		want := 1
 		if cmd.Hidden || cmd.IsAdditionalHelpTopicCommand() {
 			want = 0

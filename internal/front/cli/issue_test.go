@@ -25,11 +25,11 @@ func TestIssueIsATask(t *testing.T) {
 	project := t.TempDir() + "/p.yaml"
 	write(t, project, "name: app\nrepo: "+srv.URL+"/x.git\nbranch: main\nharness: {name: command, command: 'true'}\npr: {api_url: '"+srv.URL+"/api/v3', repository: o/app}\n")
 	var out, errs bytes.Buffer
-	a := &App{Factory: cmdutil.New(cmdutil.IO{Stdout: &out, Stderr: &errs}, app.Env{
+	a := cmdutil.New(cmdutil.IO{Stdout: &out, Stderr: &errs}, app.Env{
 		Getenv: func(name string) string {
 			return map[string]string{"SANDBOX_AGENT_GIT_TOKEN": "t0ken-of-ann", "SANDBOX_AGENT_STATE_DIR": t.TempDir()}[name]
 		},
-	})}
+	})
 	flags := &resolve.Flags{Project: project}
 	tasks := a.TaskRuns(&resolve.Flags{}, false)
 	got, err := tasks.Issue(t.Context(), flags, n)

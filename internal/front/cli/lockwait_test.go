@@ -17,8 +17,8 @@ import (
 )
 
 // app is the command line of a rig.
-func (r *rig) app(stdin io.Reader, stdout, stderr io.Writer) *App {
-	return &App{Factory: cmdutil.New(cmdutil.IO{Stdin: stdin, Stdout: stdout, Stderr: stderr}, app.Env{
+func (r *rig) app(stdin io.Reader, stdout, stderr io.Writer) *cmdutil.Factory {
+	return cmdutil.New(cmdutil.IO{Stdin: stdin, Stdout: stdout, Stderr: stderr}, app.Env{
 		Getenv: func(name string) string {
 			// A task is no setting, so that no variable gives one.
 			if v, own := r.env[name]; own {
@@ -32,7 +32,7 @@ func (r *rig) app(stdin io.Reader, stdout, stderr io.Writer) *App {
 			r.opened++
 			return &app.Backend{Engine: r.fake, Images: r.images}, nil
 		},
-	})}
+	})
 }
 
 // TestHeld: a command that waits for another one's decision gives up when that never comes, and at once when the

@@ -28,7 +28,7 @@ func TestUnknownNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	lock.Unlock()
-	a := &App{Factory: cmdutil.New(cmdutil.IO{}, app.Env{Dir: t.TempDir(), Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": state}[name] }})}
+	a := cmdutil.New(cmdutil.IO{}, app.Env{Dir: t.TempDir(), Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": state}[name] }})
 	for name, near := range map[string]string{"nu-jial": "nu-jail", tid[:len(tid)-1] + "Z": tid, "something-else": ""} {
 		for _, missing := range []error{sandbox.ErrNotFound, store.ErrNotFound, branch.ErrNotFound} {
 			err := a.UnknownName(t.Context(), name, fmt.Errorf("look: %w", missing))

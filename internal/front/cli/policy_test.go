@@ -19,7 +19,7 @@ import (
 
 // recordedTask puts a task into a state folder whose last attempt left a result, and
 // its former one events only. It returns the app and its output.
-func recordedTask(t *testing.T, network *workorder.NetworkReport, former []workorder.Event) (*App, *bytes.Buffer, *bytes.Buffer) {
+func recordedTask(t *testing.T, network *workorder.NetworkReport, former []workorder.Event) (*cmdutil.Factory, *bytes.Buffer, *bytes.Buffer) {
 	t.Helper()
 	dir := t.TempDir()
 	rec := &store.Record{TaskID: "T-A1B2C3D4", CreatedAt: time.Now(), Collected: true, Status: workorder.StatusSuccess, Attempt: 1}
@@ -53,11 +53,11 @@ func recordedTask(t *testing.T, network *workorder.NetworkReport, former []worko
 		write(t, filepath.Join(past.Dir, workorder.EventsFile), lines.String())
 	}
 	var out, errs bytes.Buffer
-	return &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}, app.Env{
+	return cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}, app.Env{
 		Getenv: func(name string) string {
 			return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir}[name]
 		},
-	})}, &out, &errs
+	}), &out, &errs
 }
 
 func TestPolicyLearn(t *testing.T) {

@@ -40,7 +40,7 @@ func TestTerminalIsNotCommanded(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	a := &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &out}, app.Env{
+	a := cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &out}, app.Env{
 		OpenEngine: func() (*app.Backend, error) { return nil, errors.New(evil) },
 		Getenv: func(name string) string {
 			if name == "SANDBOX_AGENT_STATE_DIR" {
@@ -48,7 +48,7 @@ func TestTerminalIsNotCommanded(t *testing.T) {
 			}
 			return ""
 		},
-	})}
+	})
 	for _, args := range []string{"result T-A1B2C3D4", "result T-A1B2C3D4 --json", "ps", "ps --json", "doctor", "doctor --json", "gc", "gc --json"} {
 		out.Reset()
 		Main(t.Context(), a, strings.Fields(args))

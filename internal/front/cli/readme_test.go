@@ -169,7 +169,7 @@ func TestReadmeExitCodes(t *testing.T) {
 // Commands and flags that the README and the pages name exist.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
-	root := newRootCmd(&App{Factory: cmdutil.New(cmdutil.IO{}, app.Env{})})
+	root := newRootCmd(cmdutil.New(cmdutil.IO{}, app.Env{}))
 	root.InitDefaultCompletionCmd()
 	var all []string
 	var walk func(*cobra.Command)

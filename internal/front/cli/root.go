@@ -18,7 +18,7 @@ import (
 
 const rootLong = "Run coding agents in throw-away sandboxes; get tested branches back."
 
-func newRootCmd(a *App) *cobra.Command {
+func newRootCmd(f *cmdutil.Factory) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "sandbox-agent",
 		Short:         "Run coding agents in throw-away Docker-in-Docker sandboxes",
@@ -29,8 +29,8 @@ func newRootCmd(a *App) *cobra.Command {
 		Args:          cmdutil.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.PersistentFlags().BoolVar(&a.Debug, "debug", false, "log details to standard error")
-	root.PersistentFlags().BoolVar(&a.Verbose, "verbose", false, "show all events, also without a terminal")
+	root.PersistentFlags().BoolVar(&f.Debug, "debug", false, "log details to standard error")
+	root.PersistentFlags().BoolVar(&f.Verbose, "verbose", false, "show all events, also without a terminal")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if err := cmdutil.NoEmptyFlag(cmd.Flags()); err != nil {
 			return err
@@ -38,7 +38,7 @@ func newRootCmd(a *App) *cobra.Command {
 		if err := cmd.ValidateFlagGroups(); err != nil {
 			return app.Usagef("%w", err)
 		}
-		_, err := cmdutil.FromEnvironment(cmd.Flags(), a.Getenv, "verbose")
+		_, err := cmdutil.FromEnvironment(cmd.Flags(), f.Getenv, "verbose")
 		return err
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -52,7 +52,7 @@ func newRootCmd(a *App) *cobra.Command {
 		return fault.New(workorder.ExitUsage, err, hint)
 	})
 	root.CompletionOptions.HiddenDefaultCmd = false
-	f := a.Factory
+	a := &App{f}
 	root.AddCommand(
 		taskcmd.NewCmdCreate(f), taskcmd.NewCmdContinue(f), taskcmd.NewCmdRevise(f), taskcmd.NewCmdRebase(f),
 		taskcmd.NewCmdDemo(f), taskcmd.NewCmdResult(f), taskcmd.NewCmdPR(f), taskcmd.NewCmdCompanion(f),
@@ -68,7 +68,7 @@ func newRootCmd(a *App) *cobra.Command {
 		servecmd.NewCmdPool(f), servecmd.NewCmdMCP(f),
 		setupcmd.NewCmdTemplates(f), setupcmd.NewCmdRuntime(f), setupcmd.NewCmdGC(f), setupcmd.NewCmdCache(f),
 		setupcmd.NewCmdProject(f), setupcmd.NewCmdPolicy(f), setupcmd.NewCmdDoctor(f), setupcmd.NewCmdImage(f),
-		newStatusCmd(a), newInspectCmd(a), newResumeCmd(a), newVersionCmd(a), newManCmd(),
+		newStatusCmd(a), newInspectCmd(a), newResumeCmd(a), newVersionCmd(f), newManCmd(),
 	)
 	// The library adds its own commands when the command line runs; refuseUnknown has to see them.
 	root.InitDefaultHelpCmd()

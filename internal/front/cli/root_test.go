@@ -15,12 +15,12 @@ func TestHowATaskIsGiven(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"refactor"}, {"create", "mend it", "--task", "and that"}, {"create", "mend", "it"}, {"--harness", "codex", "mend"}} {
 		var errs bytes.Buffer
-		a := &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &errs, Stderr: &errs}, app.Env{Getenv: func(string) string { return "" }})}
+		a := cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &errs, Stderr: &errs}, app.Env{Getenv: func(string) string { return "" }})
 		if code := Main(t.Context(), a, args); code != workorder.ExitUsage {
 			t.Errorf("%q: exit %d, %s", args, code, errs.String())
 		}
 	}
-	root := newRootCmd(&App{Factory: cmdutil.New(cmdutil.IO{}, app.Env{})})
+	root := newRootCmd(cmdutil.New(cmdutil.IO{}, app.Env{}))
 	for _, args := range [][]string{{"mend it"}, {"mend it", "--dry-run"}, {"--dry-run", "mend it"}, {"--harness", "codex", "mend it"}} {
 		if got := taskFirst(root, args); len(got) != len(args)+1 || got[0] != "create" {
 			t.Errorf("%q: %q", args, got)
@@ -60,16 +60,16 @@ func TestNamesAndValuesAreCheckedFirst(t *testing.T) {
 		{"result", tid, "--attempt", "1", ""},
 	} {
 		var errs bytes.Buffer
-		a := &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &errs, Stderr: &errs}, app.Env{
+		a := cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &errs, Stderr: &errs}, app.Env{
 			Getenv: func(name string) string {
 				return map[string]string{"SANDBOX_AGENT_STATE_DIR": state}[name]
 			},
-		})}
+		})
 		if code := Main(t.Context(), a, line); code != workorder.ExitUsage {
 			t.Errorf("%q: exit %d, %s", line, code, errs.String())
 		}
 	}
-	serve, args, err := newRootCmd(&App{Factory: cmdutil.New(cmdutil.IO{}, app.Env{})}).Find([]string{"mcp", "--listen", ""})
+	serve, args, err := newRootCmd(cmdutil.New(cmdutil.IO{}, app.Env{})).Find([]string{"mcp", "--listen", ""})
 	if err == nil {
 		err = serve.ParseFlags(args)
 	}
@@ -87,12 +87,12 @@ func TestNothingOfThatName(t *testing.T) {
 	state, said := t.TempDir(), map[string]bool{}
 	for _, verb := range []string{"diff", "apply", "checkout", "result", "open", "merge", "log"} {
 		var errs bytes.Buffer
-		a := &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &errs, Stderr: &errs}, app.Env{
+		a := cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &errs, Stderr: &errs}, app.Env{
 			Dir: t.TempDir(),
 			Getenv: func(name string) string {
 				return map[string]string{"SANDBOX_AGENT_STATE_DIR": state}[name]
 			},
-		})}
+		})
 		if code := Main(t.Context(), a, []string{verb, "none-a"}); code != workorder.ExitNotFound {
 			t.Errorf("%s: exit %d", verb, code)
 		}
@@ -108,11 +108,11 @@ func TestOutsideOfARepository(t *testing.T) {
 	t.Parallel()
 	state, plain := t.TempDir(), t.TempDir()
 	var errs bytes.Buffer
-	a := &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &errs, Stderr: &errs}, app.Env{
+	a := cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &errs, Stderr: &errs}, app.Env{
 		Getenv: func(name string) string {
 			return map[string]string{"SANDBOX_AGENT_STATE_DIR": state}[name]
 		},
-	})}
+	})
 	if code := Main(t.Context(), a, []string{"create", "--task", "x", "--repo", plain}); code != workorder.ExitNoProject || !strings.Contains(errs.String(), "git init") {
 		t.Errorf("exit %d, %s", code, errs.String())
 	}

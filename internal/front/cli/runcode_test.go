@@ -23,7 +23,7 @@ func TestRunArguments(t *testing.T) {
 		"run python --session ../ 1": workorder.ExitUsage,
 	} {
 		var errs bytes.Buffer
-		a := &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader("1"), Stdout: &errs, Stderr: &errs}, app.Env{Getenv: func(string) string { return "" }})}
+		a := cmdutil.New(cmdutil.IO{Stdin: strings.NewReader("1"), Stdout: &errs, Stderr: &errs}, app.Env{Getenv: func(string) string { return "" }})
 		if code := Main(t.Context(), a, strings.Fields(line)); code != want {
 			t.Errorf("%q: exit %d, %s", line, code, errs.String())
 		}

@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"sandbox-agent": func() {
-		app := &cli.App{Factory: cmdutil.New(cmdutil.IO{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, app.Env{
+		app := cmdutil.New(cmdutil.IO{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, app.Env{
 			Getenv:     os.Getenv,
 			Executable: os.Executable,
 			OpenEngine: func() (*app.Backend, error) {
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 				}
 				return &app.Backend{Engine: e, Images: noImages{}}, nil
 			},
-		})}
+		})
 		os.Exit(cli.Main(context.Background(), app, os.Args[1:]))
 	}})
 }

@@ -16,6 +16,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
+// App is a Factory with the commands of this file.
+type App struct{ *cmdutil.Factory }
+
 type sandboxStatus struct {
 	sandbox.Status
 	Endpoints map[string]string `json:"endpoints,omitempty"`

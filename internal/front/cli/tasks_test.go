@@ -29,7 +29,7 @@ func (w *onWrite) Write(p []byte) (int, error) {
 }
 
 // detached is an app with one task whose box runs the program.
-func detached(t *testing.T, p runtimetest.Program) (*App, *onWrite, *bytes.Buffer) {
+func detached(t *testing.T, p runtimetest.Program) (*cmdutil.Factory, *onWrite, *bytes.Buffer) {
 	t.Helper()
 	fake := runtimetest.NewFake(map[string]runtimetest.Program{"x": p})
 	dir := t.TempDir()
@@ -47,12 +47,12 @@ func detached(t *testing.T, p runtimetest.Program) (*App, *onWrite, *bytes.Buffe
 		t.Fatal(err)
 	}
 	out, errs := &onWrite{fn: func() {}}, &bytes.Buffer{}
-	return &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: out, Stderr: errs}, app.Env{
+	return cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: out, Stderr: errs}, app.Env{
 		Getenv: func(name string) string {
 			return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir}[name]
 		},
 		OpenEngine: func() (*app.Backend, error) { return &app.Backend{Engine: fake}, nil },
-	})}, out, errs
+	}), out, errs
 }
 
 // TestLeaveLogs: who leaves a task that goes on is not told of an error.

@@ -29,7 +29,7 @@ func TestUnknownCommands(t *testing.T) {
 					continue
 				}
 				var out, errs bytes.Buffer
-				a := &App{Factory: cmdutil.New(cmdutil.IO{Stdout: &out, Stderr: &errs, Stdin: strings.NewReader("")}, app.Env{Getenv: func(string) string { return "" }})}
+				a := cmdutil.New(cmdutil.IO{Stdout: &out, Stderr: &errs, Stdin: strings.NewReader("")}, app.Env{Getenv: func(string) string { return "" }})
 				if code := Main(t.Context(), a, args); code != workorder.ExitUsage || out.Len() > 0 || errs.Len() == 0 {
 					t.Errorf("%q: exit code %d, prints %q", args, code, out.String())
 				}
@@ -39,7 +39,7 @@ func TestUnknownCommands(t *testing.T) {
 			walk(sub, append(append([]string{}, path...), sub.Name()))
 		}
 	}
-	walk(newRootCmd(&App{Factory: cmdutil.New(cmdutil.IO{}, app.Env{Getenv: func(string) string { return "" }})}), nil)
+	walk(newRootCmd(cmdutil.New(cmdutil.IO{}, app.Env{Getenv: func(string) string { return "" }})), nil)
 	if groups < 12 {
 		t.Errorf("%d groups", groups)
 	}

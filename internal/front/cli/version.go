@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 )
 
-func newVersionCmd(a *App) *cobra.Command {
+func newVersionCmd(f *cmdutil.Factory) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cmdutil.NoArgs,
@@ -17,9 +17,9 @@ func newVersionCmd(a *App) *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			v := version.Get()
 			if asJSON {
-				return a.JSON(v)
+				return f.JSON(v)
 			}
-			fmt.Fprintf(a.Stdout, "sandbox-agent %s (%s, %s)\n", v.Version, v.Go, v.Platform)
+			fmt.Fprintf(f.Stdout, "sandbox-agent %s (%s, %s)\n", v.Version, v.Go, v.Platform)
 			return nil
 		},
 	}
