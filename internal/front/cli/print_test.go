@@ -58,7 +58,7 @@ func TestTerminalIsNotCommanded(t *testing.T) {
 	}
 	for _, asJSON := range []bool{false, true} {
 		out.Reset()
-		a.printError(fault.New(1, errors.New(evil), evil), 1, asJSON)
+		printError(a, fault.New(1, errors.New(evil), evil), 1, asJSON)
 		if strings.Count(out.String(), "after") != 2 || obeyed(out.String()) {
 			t.Errorf("an error is printed as %q", out.String())
 		}

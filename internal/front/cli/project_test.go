@@ -21,7 +21,7 @@ func project(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	a := cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}, app.Env{Getenv: func(string) string { return "" }})
-	cmd := setupcmd.NewCmdProject(a.Factory)
+	cmd := setupcmd.NewCmdProject(a)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetOut(&out)
 	cmd.SetArgs(args)
@@ -32,7 +32,7 @@ func project(t *testing.T, args ...string) (code int, stdout, stderr string) {
 		code = end.Code
 	case err != nil:
 		code = cmdutil.ExitCode(err)
-		a.printError(err, code, false)
+		printError(a, err, code, false)
 	}
 	return code, out.String(), errs.String()
 }
