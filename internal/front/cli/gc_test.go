@@ -53,7 +53,7 @@ func TestGcCache(t *testing.T) {
 		},
 		OpenEngine: func() (*app.Backend, error) { return &app.Backend{Engine: v}, nil },
 	})
-	id, err := fake.Run(t.Context(), runtime.BoxSpec{Name: "theirs", Image: "x", Labels: map[string]string{workorder.LabelTask: "T-A1B2C3D4", workorder.LabelOwner: "else"}}, io.MultiReader())
+	id, err := fake.Run(t.Context(), runtime.ContainerSpec{Name: "theirs", Image: "x", Labels: map[string]string{workorder.LabelTask: "T-A1B2C3D4", workorder.LabelOwner: "else"}}, io.MultiReader())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,9 +21,9 @@ func TestOldSpellings(t *testing.T) {
 		`"execution_count":null,"source":"1"}]}`)
 	run := func(line string) (code int, out string) {
 		var said bytes.Buffer
-		a := &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &said, Stderr: &said}, app.Env{
+		a := cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &said, Stderr: &said}, app.Env{
 			Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": state}[name] },
-		})}
+		})
 		code = Main(t.Context(), a, strings.Split(line, " "))
 		return code, said.String()
 	}
