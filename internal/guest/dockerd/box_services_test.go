@@ -154,7 +154,7 @@ func TestTwoBoxesOneCache(t *testing.T) {
 		Dir: os.Getenv("BOXTEST_CACHE"), View: "/var/lib/layers", DataRoot: cfg.DataRoot, ID: os.Getenv("BOXTEST_ID"),
 		Images: []string{redisImage()}, Log: cfg.Log,
 	})
-	cfg.Home = lc
+	cfg.DataRootProvider = lc
 	e := start(t, cfg)
 	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || !strings.Contains(string(mounts), " "+cfg.DataRoot+" ") {
 		t.Fatalf("the cache is not in use: %v, %q", err, e.Info().Notes)

@@ -76,12 +76,12 @@ func (w *world) box(id string) *box {
 			w.t.Fatal(err)
 		}
 	}
-	place, err := proc.NewPlace(proc.OwnMounts, func() error { return nil })
+	place, err := proc.NewNamespace(proc.OwnMounts, func() error { return nil })
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	b.Store = New(Config{
-		MountDir: filepath.Join(dir, "mounts"), ID: id, Log: slog.New(slog.DiscardHandler), User: &proc.Credential{UID: uid, GID: uid, Place: place},
+		MountDir: filepath.Join(dir, "mounts"), ID: id, Log: slog.New(slog.DiscardHandler), User: &proc.Credential{UID: uid, GID: uid, Namespace: place},
 		Dirs: []Dir{{Name: "tree", Path: b.tree, Whole: true, Apart: []string{".git"}, Own: []string{".env"}}, {Name: "home", Path: b.home}, {Name: "tmp", Path: b.tmp, Scratch: true}},
 	})
 	if err := Reserve(w.volume, b.cfg.MountDir); err != nil {

@@ -274,7 +274,10 @@ func (s *exchange) stops(user, live context.Context, hard <-chan struct{}) bool 
 		return false
 	case <-user.Done():
 	}
-	box := &runtime.Stopper{Find: s.find, Stop: s.client.Engine.Stop, Failed: func(err error) { s.client.Log.Warn("stop the sandbox", "error", err) }}
+	box := &runtime.Stopper{
+		Find: s.find, Stop: s.client.Engine.Stop,
+		Failed: func(err error) { s.client.Log.Warn("stop the sandbox", "error", err) },
+	}
 	defer box.Wait()
 	box.Request(live, stopGrace)
 	select {

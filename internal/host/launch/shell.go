@@ -62,7 +62,10 @@ func checkShell(ctx context.Context, x runtime.Execer, task, box string) error {
 	ctx, cancel := context.WithTimeout(ctx, shellCheckTime)
 	defer cancel()
 	var said bytes.Buffer
-	code, err := x.Exec(ctx, box, runtime.ExecSpec{Argv: []string{workorder.EntrypointIn, "shell", "--check"}, User: engineRoot, Stderr: &said})
+	code, err := x.Exec(ctx, box, runtime.ExecSpec{
+		Argv: []string{workorder.EntrypointIn, "shell", "--check"}, User: engineRoot,
+		Stderr: &said,
+	})
 	switch {
 	case err != nil:
 		return fmt.Errorf("a shell in the sandbox of %s: %w", task, err)

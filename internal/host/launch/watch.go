@@ -91,7 +91,8 @@ func (l *Launcher) take(ctx context.Context, was *store.Record, seen *watcher) (
 		return l.past(was, rec, seen, err)
 	}
 	// This watcher has not seen the events that a former holder recorded.
-	if err := errors.Join(outcome.Events(rec.Dir, (&outcome.ResultBuffer{Show: outcome.SanitizeEvents(rec, l.emit)}).Event), seen.own(rec.Dir)); err != nil {
+	if err := errors.Join(outcome.Events(rec.Dir, (&outcome.ResultBuffer{Show: outcome.SanitizeEvents(rec, l.emit)}).Event),
+		seen.own(rec.Dir)); err != nil {
 		return nil, err
 	}
 	box, err := l.Find(ctx, rec)

@@ -370,7 +370,10 @@ func fromTree(ctx context.Context, tree fs.FS, name, where, dir string) (*projec
 	}
 	// What is found is never trusted by the user, so that it may ask for nothing of this machine. A draft has no such key; a repository that
 	// brings one into it found a hole.
-	if asks := trust.Permissions(p, trust.UserOverrides{Gives: func(string) bool { return false }, Own: func(string) bool { return true }}); len(asks) > 0 {
+	if asks := trust.Permissions(p, trust.UserOverrides{
+		Gives: func(string) bool { return false },
+		Own:   func(string) bool { return true },
+	}); len(asks) > 0 {
 		return nil, nil, fault.New(workorder.ExitInvalid,
 			fmt.Errorf("make a project of what %s has: it asks for %s (%s), which no finding may", where, asks[0].Key,
 				text.Printable(asks[0].Value)), "write a project file: `sandbox-agent project init`, and look it over")

@@ -122,7 +122,8 @@ func pullNumber(rec *store.Record) int {
 type PRClient interface {
 	HasToken() bool
 	// Open opens or updates the pull request. With an error it may still return one: then only a part failed.
-	Open(ctx context.Context, order *workorder.Order, res *workorder.Result, told pullrequest.ReportInput) (pr *workorder.PR, warnings []string,
+	Open(ctx context.Context, order *workorder.Order, res *workorder.Result, told pullrequest.ReportInput) (pr *workorder.PR,
+		warnings []string,
 		err error)
 	// Answer posts the missing answers to reviewers.
 	Answer(ctx context.Context, order *workorder.Order, res *workorder.Result, pr int) ([]workorder.ReviewAnswer, error)

@@ -133,8 +133,11 @@ func forgeAsks(p *projects.Project, u UserOverrides) (list []Permission) {
 		list = append(list, Permission{Key: "pr.api_url", Value: api, Reason: "SANDBOX_AGENT_GIT_TOKEN goes to this server"})
 	// for a path, pr.repository is the request; without it there is no pull request
 	case repo != "" && !isPath(repo) && !setup.SameHost(repo, api):
-		list = append(list, Permission{Key: "pr.api_url", Value: api, Reason: "your token for this server is used there, and it is not the server of " +
-			"the repository that is cloned"})
+		list = append(list, Permission{
+			Key: "pr.api_url", Value: api,
+			Reason: "your token for this server is used there, and it is not the server of " +
+				"the repository that is cloned",
+		})
 	}
 	return list
 }
