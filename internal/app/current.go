@@ -137,21 +137,17 @@ func (b Sandboxes) descending(ctx context.Context) (string, error) {
 	return found.Sandbox, nil
 }
 
-// ContainerImage returns the image of a container that was created without one.
+// ContainerImage returns the image of a container that was created without one: that of ImageVariable, or else the
+// image of tasks, which is built if it is missing.
 func (b Sandboxes) ContainerImage(ctx context.Context) (string, error) {
 	if name := b.Getenv(ImageVariable); name != "" {
 		return name, nil
 	}
-	return b.taskImage(ctx)
-}
-
-// taskImage is the image of tasks, which is built where it is missing.
-func (e *Env) taskImage(ctx context.Context) (string, error) {
-	be, err := e.Engine()
+	be, err := b.Engine()
 	if err != nil {
 		return "", err
 	}
-	show, done := e.buildEvents()
+	show, done := b.buildEvents()
 	defer done()
 	img, err := be.Images.Ensure(ctx, "", show)
 	return cmp.Or(img.Name, img.ID), err

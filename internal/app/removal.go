@@ -29,8 +29,6 @@ type Removal struct {
 	// Branch also deletes the task's branch and refs on the remote. Without Force, an open pull request of the branch is
 	// an error, and so are commits that exist nowhere else, unless a person agrees.
 	Branch bool
-	// Merged is a commit whose work exists elsewhere, such as a branch that was just merged; empty for none.
-	Merged string
 }
 
 // RemovedTask is a task that was removed.
@@ -55,16 +53,17 @@ func (t *Tasks) Remove(ctx context.Context, id string, r Removal) (done RemovedT
 		return done, err
 	}
 	done.TaskID = rec.TaskID
+	d := deletion{t, st, rec, r.Force}
 	var on taskRefs
 	if r.Branch {
-		if err := t.mustNotRun(ctx, st, rec, r.Force); err != nil {
+		if err := d.mustNotRun(ctx); err != nil {
 			return done, err
 		}
-		if on, err = t.deletable(ctx, rec, r); err != nil {
+		if on, err = d.deletable(ctx); err != nil {
 			return done, err
 		}
 	}
-	if err := t.discard(ctx, st, rec, r.Force); err != nil {
+	if err := d.discard(ctx); err != nil {
 		return done, err
 	}
 	if len(on.refs) > 0 {
@@ -76,14 +75,22 @@ func (t *Tasks) Remove(ctx context.Context, id string, r Removal) (done RemovedT
 	return done, st.Remove(rec)
 }
 
+// deletion is the removal of one task that has a record.
+type deletion struct {
+	*Tasks
+	st    *store.Store
+	rec   *store.Record
+	force bool
+}
+
 // mustNotRun returns an error for a task that runs, before anything is asked about it.
-func (t *Tasks) mustNotRun(ctx context.Context, st *store.Store, rec *store.Record, force bool) error {
-	if rec.Collected || force {
+func (d deletion) mustNotRun(ctx context.Context) error {
+	if d.rec.Collected || d.force {
 		return nil
 	}
-	s, err := t.State(ctx, st, rec)
+	s, err := d.State(ctx, d.st, d.rec)
 	if err == nil && slices.Contains([]string{"starting", "running", "collecting"}, s.Status) {
-		return runningError(rec, fmt.Errorf("task %s: %w", rec.TaskID, launch.ErrRunning))
+		return runningError(d.rec, fmt.Errorf("task %s: %w", d.rec.TaskID, launch.ErrRunning))
 	}
 	return err
 }
@@ -93,28 +100,28 @@ func runningError(rec *store.Record, err error) error {
 }
 
 // discard removes the task's boxes.
-func (t *Tasks) discard(ctx context.Context, st *store.Store, rec *store.Record, force bool) error {
-	if rec.Collected && !slices.ContainsFunc(rec.Attempts(), func(a store.Attempt) bool { return a.Keep || a.MayStillRun }) {
+func (d deletion) discard(ctx context.Context) error {
+	if d.rec.Collected && !slices.ContainsFunc(d.rec.Attempts(), func(a store.Attempt) bool { return a.Keep || a.MayStillRun }) {
 		return nil
 	}
-	be, err := t.Engine()
+	be, err := d.Engine()
 	if err != nil {
 		return err
 	}
-	left, err := t.Launcher(be, st, nil).Discard(ctx, rec, force)
+	left, err := d.Launcher(be, d.st, nil).Discard(ctx, d.rec, d.force)
 	switch {
 	case errors.Is(err, launch.ErrRunning):
-		return runningError(rec, err)
+		return runningError(d.rec, err)
 	case err != nil:
 		return err
-	case !rec.Collected:
+	case !d.rec.Collected:
 		// Its own CLI, if it lives, collects now; the directory is removed after that.
-		if _, err := t.Stopping(st).EndBox(ctx, rec, 0); err != nil && (!force || !errors.Is(err, launch.ErrOtherEngine)) {
+		if _, err := d.Stopping(d.st).EndBox(ctx, d.rec, 0); err != nil && (!d.force || !errors.Is(err, launch.ErrOtherEngine)) {
 			return err
 		}
 	}
 	for _, box := range left {
-		t.Warn("left behind: " + box + ": `sandbox-agent gc` with that engine removes it when it has ended")
+		d.Warn("left behind: " + box + ": `sandbox-agent gc` with that engine removes it when it has ended")
 	}
 	return nil
 }
@@ -156,9 +163,9 @@ type taskRefs struct {
 }
 
 // deletable returns the refs of a task that may be deleted.
-func (t *Tasks) deletable(ctx context.Context, rec *store.Record, r Removal) (on taskRefs, err error) {
-	repo := cmp.Or(rec.LocalRepo, rec.Repo)
-	order, err := outcome.ReadOrder(rec.Dir)
+func (d deletion) deletable(ctx context.Context) (on taskRefs, err error) {
+	repo := cmp.Or(d.rec.LocalRepo, d.rec.Repo)
+	order, err := outcome.ReadOrder(d.rec.Dir)
 	if err != nil {
 		order = &workorder.Order{}
 	}
@@ -173,35 +180,35 @@ func (t *Tasks) deletable(ctx context.Context, rec *store.Record, r Removal) (on
 		}
 		on.remote = local
 	} else {
-		find := credentials.New(t.Getenv)
+		find := credentials.New(d.Getenv)
 		cred, err := find.Git(ctx, repo)
 		if err != nil {
 			return on, err
 		}
 		on.remote = served{find, repo, cred}
 	}
-	if on.refs, err = on.remote.TaskRefs(ctx, rec.TaskID); err != nil {
+	if on.refs, err = on.remote.TaskRefs(ctx, d.rec.TaskID); err != nil {
 		return on, err
 	}
-	if name := rec.TargetBranch; name != "" && !workorder.OwnBranch(rec.TaskID, name) {
-		t.Warn(fmt.Sprintf("branch %s stays: its name is not that of task %s", name, rec.TaskID))
+	if name := d.rec.TargetBranch; name != "" && !workorder.OwnBranch(d.rec.TaskID, name) {
+		d.Warn(fmt.Sprintf("branch %s stays: its name is not that of task %s", name, d.rec.TaskID))
 	}
-	if r.Force {
+	if d.force {
 		return on, nil
 	}
-	if on.refs[workorder.StateRef(rec.TaskID)] != "" {
-		state, err := on.remote.State(ctx, rec.TaskID)
+	if on.refs[workorder.StateRef(d.rec.TaskID)] != "" {
+		state, err := on.remote.State(ctx, d.rec.TaskID)
 		if err != nil {
 			return on, err
 		}
-		if state.Lease != nil && !rec.Knows(state.Lease.AttemptID) {
-			return on, fault.New(workorder.ExitGit, fmt.Errorf("another sandbox has task %s (host %s)", rec.TaskID, state.Lease.Holder),
+		if state.Lease != nil && !d.rec.Knows(state.Lease.AttemptID) {
+			return on, fault.New(workorder.ExitGit, fmt.Errorf("another sandbox has task %s (host %s)", d.rec.TaskID, state.Lease.Holder),
 				"wait until it ends, or use --force")
 		}
 	}
 	for name, head := range on.refs {
 		if branch, ok := strings.CutPrefix(name, workorder.BranchRef("")); ok {
-			if err := t.mayDeleteBranch(ctx, rec, order, branch, head, r.Merged); err != nil {
+			if err := d.mayDeleteBranch(ctx, order, branch, head); err != nil {
 				return on, err
 			}
 		}
@@ -210,11 +217,11 @@ func (t *Tasks) deletable(ctx context.Context, rec *store.Record, r Removal) (on
 }
 
 // mayDeleteBranch refuses to delete the head of an open pull request, and the only name of commits unless a person agrees.
-func (t *Tasks) mayDeleteBranch(ctx context.Context, rec *store.Record, order *workorder.Order, branch, head, merged string) error {
+func (d deletion) mayDeleteBranch(ctx context.Context, order *workorder.Order, branch, head string) error {
 	var pr forge.PR
-	res, _ := outcome.ReadResult(rec) // one without a result has no pull request of its own
+	res, _ := outcome.ReadResult(d.rec) // one without a result has no pull request of its own
 	if credentials.ExpectsPulls(order.Repo, order.PR) || res != nil && res.PR != nil {
-		client, err := t.forge(ctx, order)
+		client, err := d.forge(ctx, order)
 		if err == nil {
 			pr, err = client.PRByHead(ctx, branch)
 			err = client.fault(err)
@@ -228,33 +235,33 @@ func (t *Tasks) mayDeleteBranch(ctx context.Context, rec *store.Record, order *w
 	case pr.State == forge.StateOpen:
 		return fault.New(workorder.ExitGeneral, fmt.Errorf("pull request #%d of %s is open", pr.Number, branch),
 			"close or merge it first, or use --force")
-	case head == merged, pr.State == forge.StateMerged && pr.HeadSHA == head, res != nil && head == res.BaseSHA,
-		t.exists(ctx, rec, branch, head):
+	case pr.State == forge.StateMerged && pr.HeadSHA == head, res != nil && head == res.BaseSHA,
+		d.exists(ctx, branch, head):
 		return nil
 	}
 	what := fmt.Sprintf("branch %s (at %.10s) has commits that exist nowhere else", branch, head)
-	if t.Confirm != nil {
-		yes, err := t.Confirm(ctx, what+". Delete it?")
+	if d.Confirm != nil {
+		yes, err := d.Confirm(ctx, what+". Delete it?")
 		if err != nil || yes {
 			return err
 		}
 	}
-	return fault.New(workorder.ExitGeneral, errors.New(what), "`sandbox-agent merge "+rec.TaskID+"` merges them; --force deletes them")
+	return fault.New(workorder.ExitGeneral, errors.New(what), "`sandbox-agent merge "+d.rec.TaskID+"` merges them; --force deletes them")
 }
 
 // exists reports whether a ref of the task's repository on this machine, or of the clone that the user is in, has the
 // commit, besides the task's own refs.
-func (t *Tasks) exists(ctx context.Context, rec *store.Record, branch, commit string) bool {
-	dir, own := rec.LocalRepo, []string{workorder.BranchRef(branch)}
+func (d deletion) exists(ctx context.Context, branch, commit string) bool {
+	dir, own := d.rec.LocalRepo, []string{workorder.BranchRef(branch)}
 	if dir == "" {
-		top, err := t.RepoRoot()
-		if err != nil || top == "" || !localrepo.BelongsTo(ctx, rec.Repo, top) {
+		top, err := d.RepoRoot()
+		if err != nil || top == "" || !localrepo.BelongsTo(ctx, d.rec.Repo, top) {
 			return false
 		}
 		dir, own = top, []string{"refs/remotes/*/" + branch}
 	}
 	args := []string{"rev-list", "--count", commit, "--not"}
-	for _, ref := range append(own, workorder.TaskRefs(rec.TaskID)+"*") {
+	for _, ref := range append(own, workorder.TaskRefs(d.rec.TaskID)+"*") {
 		args = append(args, "--exclude="+ref)
 	}
 	out, err := localrepo.Git(dir).Output(ctx, append(args, "--glob=refs/*", "--")...)

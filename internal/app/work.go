@@ -33,57 +33,63 @@ func (w *Work) Name() string {
 	return w.Task.TaskID
 }
 
-// Work returns the task or sandbox that the arguments of a command name. Without a name it is the sandbox of
+// Works finds tasks and sandboxes for commands that take either.
+type Works struct{ *Env }
+
+// Works returns the use cases of commands that take a task or a sandbox.
+func (e *Env) Works() Works { return Works{e} }
+
+// Find returns the task or sandbox that the arguments of a command name. Without a name it is the sandbox of
 // SandboxVariable, or else the last task of the repository in the current directory, or a newer sandbox whose branch
 // descends from HEAD. Several such sandboxes are a usage error. Outside of any repository it is the last task.
-func (e *Env) Work(ctx context.Context, args []string) (*Work, error) {
-	name := e.Getenv(SandboxVariable)
+func (w Works) Find(ctx context.Context, args []string) (*Work, error) {
+	name := w.Getenv(SandboxVariable)
 	if len(args) > 0 {
 		name = args[0]
 	}
 	if name == "" {
-		return e.currentWork(ctx)
+		return w.current(ctx)
 	}
-	b, err := e.Branches().Find(ctx, name)
+	b, err := w.Branches().Find(ctx, name)
 	if err == nil {
-		return &Work{env: e, Branch: b}, nil
+		return &Work{env: w.Env, Branch: b}, nil
 	}
 	if !errors.Is(err, branch.ErrNotFound) {
 		return nil, err
 	}
-	return e.taskWork(ctx, name)
+	return w.task(ctx, name)
 }
 
-// TaskOrLast returns the task that the arguments of a command name, collected if it has ended. Without a name it is
+// Task returns the task that the arguments of a command name, collected if it has ended. Without a name it is
 // the last task of the repository in the current directory, and outside of any repository the last task.
-func (e *Env) TaskOrLast(ctx context.Context, args []string) (*store.Record, error) {
+func (w Works) Task(ctx context.Context, args []string) (*store.Record, error) {
 	id := ""
 	if len(args) > 0 {
 		id = args[0]
 	} else {
-		last, err := e.lastTask(ctx)
+		last, err := w.last(ctx)
 		if err != nil {
 			return nil, err
 		}
 		id = last.TaskID
 	}
-	_, rec, err := e.Tasks().Find(ctx, id)
+	_, rec, err := w.Tasks().Find(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return e.Tasks().Collect(ctx, rec)
+	return w.Tasks().Collect(ctx, rec)
 }
 
-func (e *Env) taskWork(ctx context.Context, id string) (*Work, error) {
-	rec, err := e.TaskOrLast(ctx, []string{id})
+func (w Works) task(ctx context.Context, id string) (*Work, error) {
+	rec, err := w.Task(ctx, []string{id})
 	if err != nil {
 		return nil, err
 	}
-	return &Work{env: e, Task: rec}, nil
+	return &Work{env: w.Env, Task: rec}, nil
 }
 
-func (e *Env) currentWork(ctx context.Context) (*Work, error) {
-	task, terr := e.lastTask(ctx)
+func (w Works) current(ctx context.Context) (*Work, error) {
+	task, terr := w.last(ctx)
 	if terr != nil && fault.Code(terr) != workorder.ExitNotFound {
 		return nil, terr
 	}
@@ -91,24 +97,24 @@ func (e *Env) currentWork(ctx context.Context) (*Work, error) {
 	if task != nil {
 		since = task.CreatedAt
 	}
-	b, err := e.Branches().Current(ctx, since, func(*branch.Branch) bool { return true })
+	b, err := w.Branches().Current(ctx, since, func(*branch.Branch) bool { return true })
 	switch {
 	case err != nil:
 		return nil, err
 	case b != nil:
-		e.Say("note: sandbox " + b.Sandbox + ", whose branch descends from the current checkout")
-		return &Work{env: e, Branch: b}, nil
+		w.Say("note: sandbox " + b.Sandbox + ", whose branch descends from the current checkout")
+		return &Work{env: w.Env, Branch: b}, nil
 	case terr != nil:
 		return nil, terr
 	}
-	e.Say("note: task " + task.TaskID + ", the last one")
-	return e.taskWork(ctx, task.TaskID)
+	w.Say("note: task " + task.TaskID + ", the last one")
+	return w.task(ctx, task.TaskID)
 }
 
-// lastTask returns the newest task of the repository in the current directory, and outside of any repository the
+// last returns the newest task of the repository in the current directory, and outside of any repository the
 // newest of all: a user who applies changes in one repository does not mean those of another.
-func (e *Env) lastTask(ctx context.Context) (*store.Record, error) {
-	st, err := e.Store()
+func (w Works) last(ctx context.Context) (*store.Record, error) {
+	st, err := w.Store()
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +125,7 @@ func (e *Env) lastTask(ctx context.Context) (*store.Record, error) {
 	if len(newest) == 0 {
 		return nil, NotFound(errors.New("there are no tasks yet"), "start one with: sandbox-agent \"fix the flaky test\"")
 	}
-	top, err := e.RepoRoot()
+	top, err := w.RepoRoot()
 	if err != nil {
 		return nil, err
 	}

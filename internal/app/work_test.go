@@ -40,7 +40,7 @@ func TestWorkWithoutAName(t *testing.T) {
 	env := &Env{Dir: repo, Getenv: func(name string) string { return vars[name] }}
 	want := func(name string, code int) {
 		t.Helper()
-		w, err := env.Work(t.Context(), nil)
+		w, err := env.Works().Find(t.Context(), nil)
 		switch {
 		case code != 0:
 			if fault.Code(err) != code {

@@ -52,7 +52,6 @@ func newRootCmd(f *cmdutil.Factory) *cobra.Command {
 		return fault.New(workorder.ExitUsage, err, hint)
 	})
 	root.CompletionOptions.HiddenDefaultCmd = false
-	a := &App{f}
 	root.AddCommand(
 		taskcmd.NewCmdCreate(f), taskcmd.NewCmdContinue(f), taskcmd.NewCmdRevise(f), taskcmd.NewCmdRebase(f),
 		taskcmd.NewCmdDemo(f), taskcmd.NewCmdResult(f), taskcmd.NewCmdPR(f), taskcmd.NewCmdCompanion(f),
@@ -68,7 +67,7 @@ func newRootCmd(f *cmdutil.Factory) *cobra.Command {
 		servecmd.NewCmdPool(f), servecmd.NewCmdMCP(f),
 		setupcmd.NewCmdTemplates(f), setupcmd.NewCmdRuntime(f), setupcmd.NewCmdGC(f), setupcmd.NewCmdCache(f),
 		setupcmd.NewCmdProject(f), setupcmd.NewCmdPolicy(f), setupcmd.NewCmdDoctor(f), setupcmd.NewCmdImage(f),
-		newStatusCmd(a), newInspectCmd(a), newResumeCmd(a), newVersionCmd(f), newManCmd(),
+		sandboxcmd.NewCmdStatus(f), sandboxcmd.NewCmdInspect(f), sandboxcmd.NewCmdResume(f), newVersionCmd(f), newManCmd(),
 	)
 	// The library adds its own commands when the command line runs; refuseUnknown has to see them.
 	root.InitDefaultHelpCmd()

@@ -27,7 +27,7 @@ names'.`,
 		Example: "  sandbox-agent log A1B2\n  sandbox-agent log dev -p\n  git log sandbox/dev",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			w, err := f.Work(ctx, args)
+			w, err := f.Works().Find(ctx, args)
 			if err != nil {
 				return err
 			}
@@ -69,7 +69,7 @@ current directory are never changed. Without a name: see 'help names'.`,
 		Example: "  sandbox-agent merge A1B2\n  sandbox-agent merge dev -d",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			w, err := f.Work(ctx, args)
+			w, err := f.Works().Find(ctx, args)
 			if err != nil {
 				return err
 			}

@@ -27,7 +27,7 @@ does. The repository is the task's own where that is on this machine; otherwise
 run it in your clone. Without a name: see 'help names'.`,
 		Example: "  sandbox-agent diff\n  sandbox-agent diff A1B2 --stat\n  sandbox-agent diff A1B2 > work.patch",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			w, err := f.Work(cmd.Context(), args)
+			w, err := f.Works().Find(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
@@ -124,7 +124,7 @@ see 'help names'.`,
 					return err
 				}
 			}
-			w, err := f.Work(cmd.Context(), args)
+			w, err := f.Works().Find(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
@@ -169,7 +169,7 @@ outside of the current directory are never changed. Without a name: see
 		Example: "  sandbox-agent apply A1B2\n  git diff --cached",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			w, err := f.Work(ctx, args)
+			w, err := f.Works().Find(ctx, args)
 			if err != nil {
 				return err
 			}

@@ -48,7 +48,7 @@ func (o *openOptions) do(ctx context.Context, args []string, f *cmdutil.Factory)
 	if o.report && o.pr {
 		return app.Usagef("give --report or --pr, not both")
 	}
-	rec, err := f.TaskOrLast(ctx, args)
+	rec, err := f.Works().Task(ctx, args)
 	if err != nil {
 		return err
 	}

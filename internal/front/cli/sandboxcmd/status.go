@@ -1,4 +1,4 @@
-package cli
+package sandboxcmd
 
 import (
 	"context"
@@ -16,47 +16,44 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
-// App is a Factory with the commands of this file.
-type App struct{ *cmdutil.Factory }
-
 type sandboxStatus struct {
 	sandbox.Status
 	Endpoints map[string]string `json:"endpoints,omitempty"`
 }
 
-// status prints the state of a task or sandbox. It starts none.
-func (a *App) status(ctx context.Context, name string, asJSON bool) error {
-	sb, done, err := a.Sandboxes().Either(ctx, name)
+// showStatus prints the state of a task or sandbox. It starts none.
+func showStatus(ctx context.Context, f *cmdutil.Factory, name string, asJSON bool) error {
+	sb, done, err := f.Sandboxes().Either(ctx, name)
 	if err != nil {
 		return err
 	}
 	if sb == nil {
-		return a.taskStatus(ctx, name, asJSON)
+		return showTask(ctx, f, name, asJSON)
 	}
 	defer done()
 	var s sandboxStatus
 	if s.Status, err = sb.Status(ctx); err != nil {
 		return app.SandboxError(err)
 	}
-	if s.Endpoints, err = a.Endpoints().List(name); err != nil {
+	if s.Endpoints, err = f.Endpoints().List(name); err != nil {
 		return err
 	}
 	if asJSON {
-		return a.JSON(s)
+		return f.JSON(s)
 	}
-	return a.printStatus(s)
+	return printStatus(f, s)
 }
 
-func (a *App) taskStatus(ctx context.Context, id string, asJSON bool) error {
-	st, rec, err := a.Tasks().Find(ctx, id)
+func showTask(ctx context.Context, f *cmdutil.Factory, id string, asJSON bool) error {
+	st, rec, err := f.Tasks().Find(ctx, id)
 	if err != nil {
 		return err
 	}
-	d, err := a.Tasks().Details(ctx, st, rec)
+	d, err := f.Tasks().Details(ctx, st, rec)
 	if asJSON {
-		return errors.Join(a.JSON(d), err)
+		return errors.Join(f.JSON(d), err)
 	}
-	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+	w := tabwriter.NewWriter(f.Stdout, 0, 4, 2, ' ', 0)
 	row := func(name, value string) { fmt.Fprintf(w, "%s\t%s\n", name, text.Clean(value)) }
 	row("task", d.TaskID)
 	row("description", cmdutil.Clip(d.Task))
@@ -83,7 +80,8 @@ func (a *App) taskStatus(ctx context.Context, id string, asJSON bool) error {
 	return errors.Join(w.Flush(), err)
 }
 
-func newStatusCmd(a *App) *cobra.Command {
+// NewCmdStatus makes the command.
+func NewCmdStatus(f *cmdutil.Factory) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use: "status TASK | SANDBOX", Short: "Show the state of a task or sandbox",
@@ -93,14 +91,15 @@ when it ends. A stopped sandbox is not started. This counts as use for --idle.
 Shows the state of a task, its step, branch, attempts and output directory;
 'result' shows how it ended.`,
 		Example: "  sandbox-agent status dev\n  sandbox-agent status A1B2 --json",
-		Args:    cmdutil.OneTask, ValidArgsFunction: a.CompleteEither(false),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.status(cmd.Context(), args[0], asJSON) },
+		Args:    cmdutil.OneTask, ValidArgsFunction: f.CompleteEither(false),
+		RunE: func(cmd *cobra.Command, args []string) error { return showStatus(cmd.Context(), f, args[0], asJSON) },
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, as 'inspect' does")
 	return cmd
 }
 
-func newInspectCmd(a *App) *cobra.Command {
+// NewCmdInspect makes the command.
+func NewCmdInspect(f *cmdutil.Factory) *cobra.Command {
 	history := false
 	cmd := &cobra.Command{
 		Use: "inspect TASK | SANDBOX", Short: "Print everything known of a task or sandbox as JSON",
@@ -112,23 +111,23 @@ Prints the specification, the state and the use of a sandbox as JSON. With
 started, stopped, commands by program and exit code, networks, snapshots. The
 history has no arguments and variables of commands, as these may be secret.`,
 		Example: "  sandbox-agent inspect dev\n  sandbox-agent inspect dev --history",
-		Args:    cmdutil.OneTask, ValidArgsFunction: a.CompleteEither(false),
+		Args:    cmdutil.OneTask, ValidArgsFunction: f.CompleteEither(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if history {
-				return a.printHistory(cmd.Context(), args[0])
+				return printHistory(cmd.Context(), f, args[0])
 			}
-			return a.status(cmd.Context(), args[0], true)
+			return showStatus(cmd.Context(), f, args[0], true)
 		},
 	}
 	cmd.Flags().BoolVar(&history, "history", false, "print what was done to a sandbox, as a JSON list, oldest first")
 	return cmd
 }
 
-func (a *App) printHistory(ctx context.Context, name string) error {
+func printHistory(ctx context.Context, f *cmdutil.Factory, name string) error {
 	if !sandbox.ValidName(name) {
 		return app.Usagef("%.80q is not a valid sandbox name", name)
 	}
-	s, err := a.Registry()
+	s, err := f.Registry()
 	if err != nil {
 		return err
 	}
@@ -137,12 +136,13 @@ func (a *App) printHistory(ctx context.Context, name string) error {
 		return err
 	}
 	if len(all) == 0 {
-		return a.UnknownName(ctx, name, fmt.Errorf("no history of sandbox %s: %w", name, sandbox.ErrNotFound))
+		return f.UnknownName(ctx, name, fmt.Errorf("no history of sandbox %s: %w", name, sandbox.ErrNotFound))
 	}
-	return a.JSON(all)
+	return f.JSON(all)
 }
 
-func newResumeCmd(a *App) *cobra.Command {
+// NewCmdResume makes the command.
+func NewCmdResume(f *cmdutil.Factory) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use: "resume SANDBOX...", Short: "Start stopped sandboxes again",
@@ -150,11 +150,11 @@ func newResumeCmd(a *App) *cobra.Command {
 Any command in a sandbox does the same.`,
 		Example:           "  sandbox-agent resume dev",
 		Args:              cmdutil.Each(cmdutil.SomeSandboxes, app.CheckSandbox),
-		ValidArgsFunction: a.CompleteSandboxes(true),
+		ValidArgsFunction: f.CompleteSandboxes(true),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var errs []error
 			for _, name := range args {
-				errs = append(errs, a.resume(cmd.Context(), name, asJSON))
+				errs = append(errs, resume(cmd.Context(), f, name, asJSON))
 			}
 			return errors.Join(errs...)
 		},
@@ -163,8 +163,8 @@ Any command in a sandbox does the same.`,
 	return cmd
 }
 
-func (a *App) resume(ctx context.Context, name string, asJSON bool) error {
-	sb, done, err := a.Sandboxes().Get(ctx, name)
+func resume(ctx context.Context, f *cmdutil.Factory, name string, asJSON bool) error {
+	sb, done, err := f.Sandboxes().Get(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -172,13 +172,13 @@ func (a *App) resume(ctx context.Context, name string, asJSON bool) error {
 	if err := sb.Resume(ctx); err != nil {
 		return app.SandboxError(err)
 	}
-	a.Sandboxes().NoteRenewed(sb)
-	return a.Done(asJSON, sb.Info(), "%s runs", name)
+	f.Sandboxes().NoteRenewed(sb)
+	return f.Done(asJSON, sb.Info(), "%s runs", name)
 }
 
 // printStatus shows a sandbox on a screen.
-func (a *App) printStatus(s sandboxStatus) error {
-	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+func printStatus(f *cmdutil.Factory, s sandboxStatus) error {
+	w := tabwriter.NewWriter(f.Stdout, 0, 4, 2, ' ', 0)
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%s\t%s\n", name, text.Clean(fmt.Sprintf(format, args...)))
 	}
