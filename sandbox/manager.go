@@ -227,6 +227,38 @@ func (m *Manager) ImageID(ctx context.Context, image string) (string, error) {
 	return id, nil
 }
 
+// EnsureImage makes available what Create needs for a spec: it pulls the image of a container, without credentials; it builds
+// the default image of a box; it builds a missing guest program (see Options.Programs). If all of it exists, it changes nothing.
+// Options.Progress receives one line per step.
+func (m *Manager) EnsureImage(ctx context.Context, s Spec) error {
+	complete, err := s.complete()
+	if err != nil {
+		return err
+	}
+	p, _, err := m.creator.all.choose(ctx, s)
+	if err != nil {
+		return fmt.Errorf("sandbox %s: %w", complete.Name, err)
+	}
+	r, err := p.open()
+	if err != nil {
+		return err
+	}
+	progress := m.creator.progress
+	if progress == nil {
+		progress = func(string) {}
+	}
+	if e, ok := r.(runtime.ImageEnsurer); ok {
+		if err := e.EnsureImage(ctx, complete.Image, cmp.Or(complete.Box, &workorder.BoxSpec{}), progress); err != nil {
+			return public(err)
+		}
+	}
+	if p.kind == RuntimeBox { // its image has the program
+		return nil
+	}
+	_, err = m.creator.programs.PackedGuest(ctx, goruntime.GOARCH, progress)
+	return err
+}
+
 // Create creates a sandbox and waits until it answers. It leaves none after an error.
 func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	cr := m.creator

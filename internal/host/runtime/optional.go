@@ -64,6 +64,13 @@ type ImageStore interface {
 	SaveImage(ctx context.Context, ref string) (io.ReadCloser, error)
 }
 
+// ImageEnsurer is a SandboxRuntime that can pull or build the image of a sandbox ahead of time.
+type ImageEnsurer interface {
+	// EnsureImage pulls or builds an image unless the engine has it. spec has the packages and tools of a box's image.
+	// progress receives one line per step.
+	EnsureImage(ctx context.Context, name string, spec *workorder.BoxSpec, progress func(line string)) error
+}
+
 // Volumes manages the volumes that boxes share, or leave beside their container.
 type Volumes interface {
 	// Volumes lists the unused volumes that carry all labels.

@@ -95,17 +95,30 @@ func (r *Runtime) Capabilities(ctx context.Context) ([]runtime.Capability, error
 	}, nil
 }
 
+// EnsureImage implements runtime.ImageEnsurer. Steps go to Progress.
+func (r *Runtime) EnsureImage(ctx context.Context, name string, spec *workorder.BoxSpec, _ func(string)) error {
+	_, err := r.image(ctx, name, spec)
+	return err
+}
+
+// image returns the image of a box, with the spec's packages and tools if they can be installed in an image.
+func (r *Runtime) image(ctx context.Context, name string, spec *workorder.BoxSpec) (workorder.Image, error) {
+	img, err := r.Images.Ensure(ctx, name, r.progress)
+	if err != nil || len(spec.Packages)+len(spec.Tools) == 0 {
+		return img, err
+	}
+	prepared, err := r.Images.Prepare(ctx, img, spec.Packages, spec.Tools, r.progress)
+	if err != nil {
+		r.Log.Warn("packages and tools are installed in the sandbox, not in an image for all", "error", err)
+		return img, nil
+	}
+	return prepared, nil
+}
+
 // Create implements runtime.SandboxRuntime: it returns when the box serves.
 func (r *Runtime) Create(ctx context.Context, s runtime.SandboxSpec) (string, error) {
 	o := &s.Box.Order
-	img, err := r.Images.Ensure(ctx, s.Image, r.progress)
-	if err == nil && len(o.Packages)+len(o.Tools) > 0 {
-		if made, perr := r.Images.Prepare(ctx, img, o.Packages, o.Tools, r.progress); perr == nil {
-			img = made
-		} else {
-			r.Log.Warn("packages and tools are installed in the sandbox, not in an image for all", "error", perr)
-		}
-	}
+	img, err := r.image(ctx, s.Image, &o.BoxSpec)
 	if err != nil {
 		return "", err
 	}

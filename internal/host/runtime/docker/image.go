@@ -2,11 +2,16 @@ package docker
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // ImageID is the id of an image, "" if the engine has none of that name.
@@ -21,6 +26,32 @@ func (e *Engine) ImageID(ctx context.Context, ref string) (string, error) {
 		return "", nil
 	}
 	return "", e.wrap("look for image "+ref, err)
+}
+
+// EnsureImage implements runtime.ImageEnsurer. It pulls without credentials.
+func (e *Sandboxes) EnsureImage(ctx context.Context, name string, _ *workorder.BoxSpec, progress func(line string)) error {
+	if id, err := e.ImageID(ctx, name); err != nil || id != "" {
+		return err
+	}
+	progress("pulling " + name)
+	body, err := e.c.ImagePull(ctx, name, image.PullOptions{})
+	if err != nil {
+		return e.wrap("pull image "+name, err)
+	}
+	defer body.Close()
+	for messages := json.NewDecoder(body); ; {
+		var m struct{ ID, Status, Error string }
+		switch err := messages.Decode(&m); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return e.wrap("pull image "+name, err)
+		case m.Error != "":
+			return fmt.Errorf("pull image %s: %s", name, m.Error)
+		case m.ID == "" && m.Status != "": // not of a single layer
+			progress(m.Status)
+		}
+	}
 }
 
 func (e *api) image(ctx context.Context, ref string) (image.InspectResponse, error) {
