@@ -20,7 +20,7 @@ func (*opencode) Name() string { return workorder.HarnessOpencode }
 
 // BusyProcess is opencode itself: version 1.18 uses 0.5 to 20 % of a core while it waits for a command,
 // depending on the machine.
-func (*opencode) RestlessProcess() string { return opencodeCLI.Program() }
+func (*opencode) BusyProcess() string { return opencodeCLI.Program() }
 
 // opencodeOurs are the flags that this adapter depends on.
 var opencodeOurs = []string{
