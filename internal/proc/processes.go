@@ -43,8 +43,8 @@ func Children() []int {
 	return slices.Collect(maps.Keys(own.pids))
 }
 
-// ProcInfo describes a process in /proc.
-type ProcInfo struct {
+// Info describes a process in /proc.
+type Info struct {
 	PID, Parent int
 	// Start is the start time in ticks since the machine's start. With the PID it identifies the process.
 	Start uint64
@@ -52,12 +52,12 @@ type ProcInfo struct {
 }
 
 // Processes lists all processes in /proc. A process that starts meanwhile may be missing.
-func Processes() []ProcInfo {
+func Processes() []Info {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
 	}
-	var all []ProcInfo
+	var all []Info
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
@@ -76,14 +76,14 @@ func Processes() []ProcInfo {
 }
 
 // Descendants returns the live processes of all that descend from an ancestor.
-func Descendants(all []ProcInfo, ancestors ...int) []ProcInfo {
-	below := map[int][]ProcInfo{}
+func Descendants(all []Info, ancestors ...int) []Info {
+	below := map[int][]Info{}
 	for _, r := range all {
 		if r.Alive {
 			below[r.Parent] = append(below[r.Parent], r)
 		}
 	}
-	var found []ProcInfo
+	var found []Info
 	for len(ancestors) > 0 {
 		children := below[ancestors[0]]
 		delete(below, ancestors[0]) // in case one ancestor descends from another
@@ -98,17 +98,17 @@ func Descendants(all []ProcInfo, ancestors ...int) []ProcInfo {
 
 // readStat reads a process's stat: "pid (name) state parent …", where the name may contain any character. A process
 // whose first thread has ended looks dead, but is alive while it has other threads.
-func readStat(stat string) (ProcInfo, bool) {
+func readStat(stat string) (Info, bool) {
 	const state, parentAt, threadsAt, startAt = 0, 1, 17, 19
 	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(f) <= startAt {
-		return ProcInfo{}, false
+		return Info{}, false
 	}
 	parent, perr := strconv.Atoi(f[parentAt])
 	threads, terr := strconv.Atoi(f[threadsAt])
 	start, serr := strconv.ParseUint(f[startAt], 10, 64)
 	if perr != nil || terr != nil || serr != nil {
-		return ProcInfo{}, false
+		return Info{}, false
 	}
-	return ProcInfo{Parent: parent, Start: start, Alive: f[state] != "X" && (f[state] != "Z" || threads > 1)}, true
+	return Info{Parent: parent, Start: start, Alive: f[state] != "X" && (f[state] != "Z" || threads > 1)}, true
 }

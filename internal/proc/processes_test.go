@@ -8,7 +8,7 @@ import (
 func TestReadStat(t *testing.T) {
 	t.Parallel()
 	tail := strings.Repeat(" 0", 14)
-	for stat, want := range map[string]ProcInfo{
+	for stat, want := range map[string]Info{
 		"7 (sh) S 3" + tail + " 0 1 0 99":          {Parent: 3, Start: 99, Alive: true},
 		"7 (a) b ) (c) R 3" + tail + " 0 1 0 99":   {Parent: 3, Start: 99, Alive: true},
 		"7 (dead) Z 3" + tail + " 0 1 0 99":        {Parent: 3, Start: 99},
@@ -27,7 +27,7 @@ func TestReadStat(t *testing.T) {
 
 func TestBelow(t *testing.T) {
 	t.Parallel()
-	all := []ProcInfo{
+	all := []Info{
 		{PID: 2, Parent: 1, Alive: true},
 		{PID: 3, Parent: 2, Alive: true},
 		{PID: 4, Parent: 3, Alive: true},

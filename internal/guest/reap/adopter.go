@@ -72,7 +72,7 @@ func (a *adopter) add(all []Orphan) {
 
 // follow includes all descendants of abandoned processes, so that their parents may end, and forgets those
 // that are gone.
-func (a *adopter) follow(all []proc.ProcInfo) {
+func (a *adopter) follow(all []proc.Info) {
 	next := map[Orphan]bool{}
 	var roots []int
 	for _, r := range all {
@@ -115,7 +115,7 @@ func (a *adopter) killStrays() {
 }
 
 // strays returns the processes that this one has adopted, with their descendants, except abandoned ones.
-func (a *adopter) strays() []proc.ProcInfo {
+func (a *adopter) strays() []proc.Info {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	all := proc.Processes()
@@ -128,7 +128,7 @@ func (a *adopter) strays() []proc.ProcInfo {
 	for _, r := range proc.Descendants(all, children...) {
 		watched[r.PID] = true
 	}
-	var strays []proc.ProcInfo
+	var strays []proc.Info
 	for _, r := range proc.Descendants(all, os.Getpid()) {
 		if !watched[r.PID] && !a.orphans[Orphan{r.PID, r.Start}] {
 			strays = append(strays, r)

@@ -88,7 +88,7 @@ func (g OrphanGuard) KillOrphans() {
 }
 
 // orphans returns the processes that no supervisor watches.
-func (g OrphanGuard) orphans() (all []proc.ProcInfo) {
+func (g OrphanGuard) orphans() (all []proc.Info) {
 	there := proc.Processes()
 	if current.Load() != nil {
 		watched := map[int]bool{}

@@ -211,7 +211,7 @@ func end(sig syscall.Signal, grace time.Duration) {
 
 // bury reaps adopted children that have ended. It leaves this process's own children to their waiters, so it
 // cannot wait for any child.
-func bury(all []proc.ProcInfo) {
+func bury(all []proc.Info) {
 	own := proc.Children()
 	for _, r := range all {
 		if r.Parent == os.Getpid() && !r.Alive && !slices.Contains(own, r.PID) {
@@ -220,7 +220,7 @@ func bury(all []proc.ProcInfo) {
 	}
 }
 
-func descendants() []proc.ProcInfo { return proc.Descendants(proc.Processes(), os.Getpid()) }
+func descendants() []proc.Info { return proc.Descendants(proc.Processes(), os.Getpid()) }
 
 // ProcessLimit is the error if no process can be started.
 const ProcessLimit = "the sandbox has reached its process limit: processes left by ended commands are killed within seconds, " +
