@@ -11,7 +11,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/internal/versions"
+	"github.com/sandbox-agent/sandbox-agent/internal/versionrange"
 	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -72,7 +72,7 @@ func checkMemory(d *decoder, v *value) {
 var windowsPath = regexp.MustCompile(`^[A-Za-z]:\\`)
 
 func checkToolVersion(d *decoder, v *value) {
-	if _, err := versions.Parse(v.Text); err != nil || !workorder.ValidToolVersion(v.Text) {
+	if _, err := versionrange.Parse(v.Text); err != nil || !workorder.ValidToolVersion(v.Text) {
 		d.Report(v.Node, yamlkeys.CodeValue, `write a version such as 22 or 1.26.3, or a range such as ">=20 <23"`,
 			"%s: %q is neither a version nor a range", v.Path, v.Text)
 	}

@@ -11,10 +11,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -85,7 +85,7 @@ func (a *Answers) read() ([]byte, error) {
 		return nil, err
 	}
 	defer root.Close()
-	f, _, err := untrusted.Open(root, answersName, a.user.Owner())
+	f, _, err := safeopen.Open(root, answersName, a.user.Owner())
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (a *Answers) read() ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxAnswers))
 }
 
-var reasonLine = pattern.New(`^\s*(?:[-*]\s+)?(?:[Ii]tem\s+)?#?([0-9]{1,3})\s*:\s*(.*)$`)
+var reasonLine = lazyregexp.New(`^\s*(?:[-*]\s+)?(?:[Ii]tem\s+)?#?([0-9]{1,3})\s*:\s*(.*)$`)
 
 // parseReasons reads lines of the form "N: reason"; other lines continue the previous reason.
 func parseReasons(said string) map[int]string {

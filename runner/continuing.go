@@ -8,7 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -240,8 +240,8 @@ func name(s string) string {
 }
 
 var (
-	sha = pattern.New(`^[0-9a-f]{7,64}$`)
-	ref = pattern.New(`^[\pL\pN][\pL\pN._/+=@#-]*$`)
+	sha = lazyregexp.New(`^[0-9a-f]{7,64}$`)
+	ref = lazyregexp.New(`^[\pL\pN][\pL\pN._/+=@#-]*$`)
 )
 
 // maxRefName bounds a name in a sentence, in runes. A larger bound would make the pattern take ten megabytes.

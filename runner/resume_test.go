@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -50,7 +50,7 @@ const (
 	done  = `say '"type":"result","subtype":"success","num_turns":2,"result":"done","total_cost_usd":0.75,"modelUsage":{"m":{"inputTokens":70,"costUSD":0.75}},"model_usage_since_last_result":{"m":{"inputTokens":30,"costUSD":0.5}}'`
 )
 
-var seconds = pattern.New(`\b[0-9]+s\b`)
+var seconds = lazyregexp.New(`\b[0-9]+s\b`)
 
 func TestHangIsResumedOnce(t *testing.T) {
 	t.Parallel()

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -154,7 +154,7 @@ func (c *Config) validate(ctx context.Context, v workorder.Check, log string) wo
 	return res
 }
 
-var notInFileName = pattern.New(`[^A-Za-z0-9._-]+`)
+var notInFileName = lazyregexp.New(`[^A-Za-z0-9._-]+`)
 
 // fileName derives a file name from a command's name, different from those used.
 func fileName(name string, used map[string]bool) string {

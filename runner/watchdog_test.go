@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -121,7 +121,7 @@ func hangBox(t *testing.T, run string) *box {
 }
 
 // waitingInTheKernel is a process's number and a system call with its arguments.
-var waitingInTheKernel = pattern.New(`(?m)^[0-9]+:\n .*[0-9]+ 0x[0-9a-f]+`)
+var waitingInTheKernel = lazyregexp.New(`(?m)^[0-9]+:\n .*[0-9]+ 0x[0-9a-f]+`)
 
 func TestHang(t *testing.T) {
 	t.Parallel()

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/archive"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
-	"github.com/sandbox-agent/sandbox-agent/internal/tree"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
@@ -95,11 +95,11 @@ func (f *Files) CopyIn(ctx context.Context, local, path string) (CopyResult, err
 	}
 	r, w := io.Pipe()
 	packed := make(chan error, 1)
-	var sum tree.Sum
+	var sum archive.Sum
 	go func() {
 		var err error
-		sum, err = tree.Pack(ctx, w, local, to.name)
-		_, unread := errors.AsType[*tree.ReadError](err)
+		sum, err = archive.Pack(ctx, w, local, to.name)
+		_, unread := errors.AsType[*archive.ReadError](err)
 		if unread {
 			w.Close() // the others exist already
 		} else {
@@ -117,7 +117,7 @@ func (f *Files) CopyIn(ctx context.Context, local, path string) (CopyResult, err
 }
 
 func (f *Files) fileIn(ctx context.Context, local, path string) (CopyResult, error) {
-	file, err := tree.Open(local)
+	file, err := archive.Open(local)
 	if err != nil {
 		return CopyResult{}, hostError(err)
 	}
@@ -161,7 +161,7 @@ func (f *Files) CopyOut(ctx context.Context, path, local string) (CopyResult, er
 	if err != nil {
 		return CopyResult{}, hostError(err)
 	}
-	var sum tree.Sum
+	var sum archive.Sum
 	var left int64
 	err = f.use(ctx, func(c wireclient.Files) error {
 		content, err := c.TarOut(ctx, wireclient.FileQuery{Path: path})
@@ -170,7 +170,7 @@ func (f *Files) CopyOut(ctx context.Context, path, local string) (CopyResult, er
 		}
 		defer content.Close()
 		src := &source{r: content}
-		sum, err = tree.Unpack(to.dir, src, tree.Options{Top: to.name, Inside: true, MaxFiles: MaxCopyFiles, MaxBytes: MaxCopyBytes})
+		sum, err = archive.Unpack(to.dir, src, archive.Options{Top: to.name, Inside: true, MaxFiles: MaxCopyFiles, MaxBytes: MaxCopyBytes})
 		left = content.End().Skipped
 		return unpacked(err, src.err)
 	})
@@ -209,7 +209,7 @@ func hostError(err error) error {
 	}
 	for from, to := range map[error]error{
 		fs.ErrNotExist: ErrNotFound, fs.ErrPermission: ErrPermission, fs.ErrExist: ErrExists,
-		tree.ErrNotRegular: ErrFileType, syscall.ENOTDIR: ErrFileType, syscall.EISDIR: ErrFileType,
+		archive.ErrNotRegular: ErrFileType, syscall.ENOTDIR: ErrFileType, syscall.EISDIR: ErrFileType,
 	} {
 		if errors.Is(err, from) {
 			err = &kindError{to, err}
@@ -224,9 +224,9 @@ func unpacked(err, read error) error {
 	switch {
 	case err == nil || read != nil:
 		return read
-	case errors.Is(err, tree.ErrLimit):
+	case errors.Is(err, archive.ErrLimit):
 		return &kindError{ErrTooLarge, err}
-	case errors.Is(err, tree.ErrOutsideRoot) || errors.Is(err, tree.ErrArchive):
+	case errors.Is(err, archive.ErrOutsideRoot) || errors.Is(err, archive.ErrArchive):
 		return fmt.Errorf("unpack the sandbox's archive: %w", err)
 	}
 	return hostError(err)

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/serve"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/wireserver"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -99,7 +99,7 @@ func (f *fake) start(b *fakeBox) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(f.t.Context()))
 	served := make(chan error, 1)
 	go func() {
-		served <- serve.New(serve.Config{
+		served <- wireserver.New(wireserver.Config{
 			Dir: b.dir, Env: os.Environ(), Self: self, Reap: []string{"reap"},
 			OOMKills: func() int { return 0 },
 		}).Serve(ctx, l)

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/files"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/serve"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/supervise"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/wireserver"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	if len(os.Args) > 1 && os.Args[1] == "reap" {
-		os.Exit(reap.Main(context.Background()))
+		os.Exit(supervise.Main(context.Background()))
 	}
 	os.Exit(m.Run())
 }
@@ -87,7 +87,7 @@ func newHere(t *testing.T) (*Sandbox, *here) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	served := make(chan error, 1)
 	go func() {
-		served <- serve.New(serve.Config{
+		served <- wireserver.New(wireserver.Config{
 			Dir: dir, Env: os.Environ(), Self: self, Reap: []string{"reap"}, Files: []string{"files"},
 			OOMKills: func() int { return 0 },
 		}).Serve(ctx, l)

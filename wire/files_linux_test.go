@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/serve"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/supervise"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/wireserver"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
@@ -35,10 +35,10 @@ func newFiles(t *testing.T) (*wireclient.Client, string) {
 			t.Error(err)
 		}
 	})
-	c := newGuest(t, func(c *serve.Config) {
+	c := newGuest(t, func(c *wireserver.Config) {
 		c.Dir = dir
 		if os.Geteuid() == 0 {
-			c.User = &reap.User{UID: theUser, GID: theUser}
+			c.User = &supervise.User{UID: theUser, GID: theUser}
 			must(t, os.Chmod(dir, 0o755), os.Chown(dir, theUser, theUser))
 		}
 	}).client(t)

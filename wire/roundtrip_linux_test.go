@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/files"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/serve"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/supervise"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/wireserver"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	if len(os.Args) > 1 && os.Args[1] == "reap" {
-		os.Exit(reap.Main(context.Background()))
+		os.Exit(supervise.Main(context.Background()))
 	}
 	os.Exit(m.Run())
 }
@@ -43,7 +43,7 @@ type guest struct {
 	ended  chan error
 }
 
-func newGuest(t *testing.T, change func(*serve.Config)) *guest {
+func newGuest(t *testing.T, change func(*wireserver.Config)) *guest {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -54,7 +54,7 @@ func newGuest(t *testing.T, change func(*serve.Config)) *guest {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	c := serve.Config{
+	c := wireserver.Config{
 		Dir: dir, Home: dir, Env: os.Environ(), Self: self, Reap: []string{"reap"}, Files: []string{"files"},
 		OOMKills: func() int { return 0 },
 	}
@@ -68,7 +68,7 @@ func newGuest(t *testing.T, change func(*serve.Config)) *guest {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	over := make(chan struct{})
-	go func() { g.ended <- serve.New(c).Serve(ctx, l); close(over) }()
+	go func() { g.ended <- wireserver.New(c).Serve(ctx, l); close(over) }()
 	t.Cleanup(func() { cancel(); <-over })
 	return g
 }
@@ -433,7 +433,7 @@ func TestDial(t *testing.T) {
 // A client that has said all and goes away does not keep the sandbox from being idle, though what it was connected to says nothing.
 func TestDialLeft(t *testing.T) {
 	t.Parallel()
-	g := newGuest(t, func(c *serve.Config) { c.IdleTimeout = time.Millisecond })
+	g := newGuest(t, func(c *wireserver.Config) { c.IdleTimeout = time.Millisecond })
 	c := g.client(t)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -456,7 +456,7 @@ func TestDialLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn.Close()
-	if err := <-g.ended; !errors.Is(err, serve.ErrIdleTimeout) { // go test's own deadline ends the wait
+	if err := <-g.ended; !errors.Is(err, wireserver.ErrIdleTimeout) { // go test's own deadline ends the wait
 		t.Error(err)
 	}
 }
@@ -464,12 +464,12 @@ func TestDialLeft(t *testing.T) {
 func TestEndsByItself(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		change func(*serve.Config)
+		change func(*wireserver.Config)
 		want   error
 	}{
-		"nobody uses it":      {func(c *serve.Config) { c.IdleTimeout = time.Millisecond }, serve.ErrIdleTimeout},
-		"its life is over":    {func(c *serve.Config) { c.TTL = time.Millisecond }, serve.ErrTTLExpired},
-		"the owner is silent": {func(c *serve.Config) { c.OwnerTimeout = time.Millisecond }, serve.ErrOwnerTimeout},
+		"nobody uses it":      {func(c *wireserver.Config) { c.IdleTimeout = time.Millisecond }, wireserver.ErrIdleTimeout},
+		"its life is over":    {func(c *wireserver.Config) { c.TTL = time.Millisecond }, wireserver.ErrTTLExpired},
+		"the owner is silent": {func(c *wireserver.Config) { c.OwnerTimeout = time.Millisecond }, wireserver.ErrOwnerTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -501,7 +501,7 @@ func TestStop(t *testing.T) {
 	if err := c.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-g.ended; !errors.Is(err, serve.ErrStopped) {
+	if err := <-g.ended; !errors.Is(err, wireserver.ErrStopped) {
 		t.Error(err)
 	}
 	if left := run(t, newGuest(t, nil).client(t), wire.Command{Argv: []string{"pgrep", "-fx", "sleep " + mark}}, ""); left.out != "" {

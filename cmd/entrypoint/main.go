@@ -28,12 +28,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/assembly"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/files"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/ground"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/hardening"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/innerengine"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/roles"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/supervise"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 	"github.com/sandbox-agent/sandbox-agent/runner/browse"
@@ -55,11 +55,11 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 		return runInit(log)
 	case "boot":
 		if len(args) == 1 && args[0] == "--plan" {
-			return assembly.Plan(log)
+			return roles.Plan(log)
 		}
-		return assembly.Boot(ctx, log)
+		return roles.Boot(ctx, log)
 	case "rescue":
-		return assembly.Rescue(ctx, log)
+		return roles.Rescue(ctx, log)
 	case "browse":
 		if err := browse.Visit(os.Stdin, os.Stdout); err != nil {
 			log.Error("browse", "error", err)
@@ -72,14 +72,14 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 		}
 	case "shell":
 		if len(args) == 1 && args[0] == "--check" {
-			return assembly.Shell(nil, true)
+			return roles.Shell(nil, true)
 		}
 		if len(args) > 0 && args[0] == "--" {
 			args = args[1:]
 		}
-		return assembly.Shell(args, false)
+		return roles.Shell(args, false)
 	case "reap":
-		return reap.Main(ctx)
+		return supervise.Main(ctx)
 	case "files":
 		if err := files.Main(ctx); err != nil {
 			log.Error("files", "error", err)
@@ -87,7 +87,7 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 		}
 		return workorder.ExitOK
 	case "dial":
-		if err := assembly.Dial(ctx); err != nil {
+		if err := roles.Dial(ctx); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return workorder.ExitGeneral
 		}
@@ -96,13 +96,13 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 		if len(args) < 2 {
 			break
 		}
-		if err := assembly.Prepare(ctx, args[0], args[1:]); err != nil {
+		if err := roles.Prepare(ctx, args[0], args[1:]); err != nil {
 			log.Error("prepare", "error", err)
 			return workorder.ExitBox
 		}
 		return workorder.ExitOK
 	case "ground":
-		if err := ground.Prepare(workorder.Limits{}); err != nil {
+		if err := hardening.Prepare(workorder.Limits{}); err != nil {
 			fmt.Println(err)
 			return workorder.ExitBox
 		}
@@ -135,8 +135,8 @@ func runInit(log *slog.Logger) int {
 			_, err := os.Stat(filepath.Join(workorder.OutDir, workorder.ResultFile))
 			return !errors.Is(err, os.ErrNotExist)
 		},
-		Prepare: func(order []byte) []string { return ground.EnvFor(ground.Prepare(decodeOrder(order).Limits)) },
-		Work:    workTime, KillAgent: ground.KillAgent,
+		Prepare: func(order []byte) []string { return hardening.EnvFor(hardening.Prepare(decodeOrder(order).Limits)) },
+		Work:    workTime, KillAgent: hardening.KillAgent,
 		Longest: longest, KillAll: killAll,
 	}
 	return i.Run()

@@ -10,8 +10,8 @@
 //	files    reads and writes files as the sandbox's user
 //	version  prints the version
 //
-// It only dispatches: the roles are implemented in internal/guest/stand, serve, lease, reap and files, and in
-// internal/keep. It must stay small, since each command runs an instance of it.
+// It only dispatches: the roles are implemented in internal/guest/standalone, serve, lease, reap and files, and in
+// internal/jailshim. It must stay small, since each command runs an instance of it.
 package main
 
 import (
@@ -24,10 +24,10 @@ import (
 	"syscall"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/files"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/lease"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/stand"
-	"github.com/sandbox-agent/sandbox-agent/internal/keep"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/nested"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/standalone"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/supervise"
+	"github.com/sandbox-agent/sandbox-agent/internal/jailshim"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 )
@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string) int {
 		proc.PrestartThreads(n.threads)
 	}
 	if slices.Contains([]string{"init", "serve", "jail", "lease", "dial"}, role) {
-		reap.Hide() // commands of the same user could make it start processes that outlive them
+		supervise.Hide() // commands of the same user could make it start processes that outlive them
 	}
 	var err error
 	switch role {
@@ -62,36 +62,36 @@ func run(ctx context.Context, args []string) int {
 		signals := make(chan os.Signal, 4) // the kernel drops signals to the first process without a handler
 		signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 		var code int
-		if code, err = stand.Init(stand.Self, signals); err == nil {
+		if code, err = standalone.Init(standalone.Self, signals); err == nil {
 			return code
 		}
 	case "serve":
 		ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
-		if err = stand.Serve(ctx, stand.Default()); stand.ExpectedEnd(err) {
+		if err = standalone.Serve(ctx, standalone.Default()); standalone.ExpectedEnd(err) {
 			fmt.Fprintln(os.Stderr, "the sandbox ends: "+err.Error())
 			return 0
 		}
 	case "jail", "lease":
 		if role == "lease" {
-			if err = lease.Enter(); err != nil {
+			if err = nested.Enter(); err != nil {
 				break
 			}
 		}
 		ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
-		if err = stand.ServeInherited(ctx); stand.ExpectedEnd(err) {
+		if err = standalone.ServeInherited(ctx); standalone.ExpectedEnd(err) {
 			fmt.Fprintln(os.Stderr, "the sandbox ends: "+err.Error())
 			return 0
 		}
 	case "keep":
 		ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
-		err = keep.Main(ctx, os.Stdin, os.Stdout)
+		err = jailshim.Main(ctx, os.Stdin, os.Stdout)
 	case "dial":
-		err = stand.Dial(ctx, stand.Default(), os.Stdin, os.Stdout)
+		err = standalone.Dial(ctx, standalone.Default(), os.Stdin, os.Stdout)
 	case "reap":
-		return reap.Main(ctx)
+		return supervise.Main(ctx)
 	case "files":
 		err = files.Main(ctx)
 	case "version":

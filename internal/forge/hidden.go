@@ -3,7 +3,7 @@ package forge
 import (
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
@@ -28,32 +28,32 @@ const (
 )
 
 var (
-	definition = pattern.New(`(?m)^(` + before + `)\[((?:[^\[\]\\]|\\.)+)\]:[ \t]*(?:\n[ \t>]*)?` + linkDest +
+	definition = lazyregexp.New(`(?m)^(` + before + `)\[((?:[^\[\]\\]|\\.)+)\]:[ \t]*(?:\n[ \t>]*)?` + linkDest +
 		`(?:(?:[ \t]+|[ \t]*\n[ \t>]*)` + linkTitle + `)?[ \t]*$`)
-	label    = pattern.New(`\[((?:[^\[\]\\]|\\.)+)\]`)
-	footnote = pattern.New(`^` + before + `\[\^([^\]\s]+)\]:`)
-	footRef  = pattern.New(`\[\^([^\]\s]+)\]`)
-	target   = pattern.New(`\]\([^)\n]*\)?`)
+	label    = lazyregexp.New(`\[((?:[^\[\]\\]|\\.)+)\]`)
+	footnote = lazyregexp.New(`^` + before + `\[\^([^\]\s]+)\]:`)
+	footRef  = lazyregexp.New(`\[\^([^\]\s]+)\]`)
+	target   = lazyregexp.New(`\]\([^)\n]*\)?`)
 
 	// rawText is HTML that a blank line does not end; unshown has content that browsers do not show.
-	rawText = pattern.New(`(?i)<(?:pre|script|style|textarea)\b`)
-	rawEnd  = pattern.New(`(?i)</(?:pre|script|style|textarea)\b`)
-	unshown = pattern.New(`(?is)<(?:rp|video|audio|template)(?:[\s/][^>]*)?>.*?(?:</(?:rp|video|audio|template)\s*>|\n[ \t>]*\n|$)`)
+	rawText = lazyregexp.New(`(?i)<(?:pre|script|style|textarea)\b`)
+	rawEnd  = lazyregexp.New(`(?i)</(?:pre|script|style|textarea)\b`)
+	unshown = lazyregexp.New(`(?is)<(?:rp|video|audio|template)(?:[\s/][^>]*)?>.*?(?:</(?:rp|video|audio|template)\s*>|\n[ \t>]*\n|$)`)
 
-	htmlLine = pattern.New(`(?m)^` + before + `</?[A-Za-z]`)
+	htmlLine = lazyregexp.New(`(?m)^` + before + `</?[A-Za-z]`)
 	// tag is one as Markdown takes it in a paragraph, looseTag as browsers take it in a block of HTML.
-	tag = pattern.New("^</?[A-Za-z][A-Za-z0-9-]*(?:\\s+[A-Za-z_:][A-Za-z0-9_.:-]*" +
+	tag = lazyregexp.New("^</?[A-Za-z][A-Za-z0-9-]*(?:\\s+[A-Za-z_:][A-Za-z0-9_.:-]*" +
 		"(?:\\s*=\\s*(?:\"[^\"]*\"|'[^']*'|[^\\s\"'=<>`]+))?)*\\s*/?>")
-	looseTag  = pattern.New(`^</?[A-Za-z](?:[^>"']|"[^"]*"|'[^']*')*>`)
-	tagStart  = pattern.New(`^</?[A-Za-z]`)
-	tagName   = pattern.New(`^(</?)([A-Za-z][A-Za-z0-9]*)[\s/>]`)
-	attribute = pattern.New(`[\s"'](href|src|alt)\s*=\s*("[^"<>]*"|'[^'<>]*')`)
-	titled    = pattern.New(`^[ \t]*(?:\n[ \t>]*)?` + linkTitle + `\s*\)`)
+	looseTag  = lazyregexp.New(`^</?[A-Za-z](?:[^>"']|"[^"]*"|'[^']*')*>`)
+	tagStart  = lazyregexp.New(`^</?[A-Za-z]`)
+	tagName   = lazyregexp.New(`^(</?)([A-Za-z][A-Za-z0-9]*)[\s/>]`)
+	attribute = lazyregexp.New(`[\s"'](href|src|alt)\s*=\s*("[^"<>]*"|'[^'<>]*')`)
+	titled    = lazyregexp.New(`^[ \t]*(?:\n[ \t>]*)?` + linkTitle + `\s*\)`)
 
-	angled = pattern.New(`^\]\(<[^<>\s]*>\)`)
+	angled = lazyregexp.New(`^\]\(<[^<>\s]*>\)`)
 
 	// elements are those that GitHub shows; it drops the tags of others.
-	elements = pattern.New(`^(?i:a|abbr|b|blockquote|br|caption|cite|code|dd|del|details|dfn|div|dl|dt|em|figcaption|figure|h[1-8]|hr|` +
+	elements = lazyregexp.New(`^(?i:a|abbr|b|blockquote|br|caption|cite|code|dd|del|details|dfn|div|dl|dt|em|figcaption|figure|h[1-8]|hr|` +
 		`i|img|ins|kbd|li|mark|ol|p|picture|pre|q|rt|ruby|s|samp|small|source|span|strike|strong|` +
 		`sub|summary|sup|table|tbody|td|tfoot|th|thead|tr|tt|u|ul|var|wbr)$`)
 )

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // Our texts end in a hidden line: <!-- sandbox-agent:KEY -->.
@@ -13,7 +13,7 @@ const (
 	markEnd   = " -->"
 )
 
-var keyRule = pattern.New(`^[A-Za-z0-9][A-Za-z0-9_./:-]{0,99}$`)
+var keyRule = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9_./:-]{0,99}$`)
 
 // Mark is the hidden line that makes a text ours.
 func Mark(key string) string { return markStart + key + markEnd }

@@ -5,7 +5,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
@@ -123,9 +123,9 @@ func hidesRest(line string) bool { return strings.Trim(line, " \t>*+-0123456789.
 
 var (
 	// markup is what HTML parsers and GitHub's sanitizer drop with all that is in it.
-	markup = pattern.New(`(?s)<\?.*?\?>|<!\[CDATA\[.*?\]\]>|<![A-Za-z][^>]*>`)
+	markup = lazyregexp.New(`(?s)<\?.*?\?>|<!\[CDATA\[.*?\]\]>|<![A-Za-z][^>]*>`)
 	// unendedMarkup begins a block that nothing ends.
-	unendedMarkup = pattern.New(`(?s)(^|\n)([ \t>]*)(<\?|<!\[CDATA\[|<![A-Za-z]).*$`)
+	unendedMarkup = lazyregexp.New(`(?s)(^|\n)([ \t>]*)(<\?|<!\[CDATA\[|<![A-Za-z]).*$`)
 )
 
 // withoutMarkup puts a sign in the place of each piece, so that what was around it cannot

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
@@ -73,7 +73,7 @@ func closeOpen(head string) string {
 
 // titleActs is what GitHub acts on in a title, and in the commit that a squash makes of it: mentions, references to
 // issues, and addresses, which can be references too.
-var titleActs = pattern.New(`(?i)@[a-z0-9]|#[0-9]|\bgh-[0-9]|://`)
+var titleActs = lazyregexp.New(`(?i)@[a-z0-9]|#[0-9]|\bgh-[0-9]|://`)
 
 // partTitle puts a zero-width space into each: a title knows no escapes. A title may be others' words, such as an issue's or the
 // agent's, in which case no user asked to notify anyone or to close an issue.

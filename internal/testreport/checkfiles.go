@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // Commands are the commands of a project, by name.
@@ -19,7 +19,7 @@ type Commands struct {
 
 // checkFiles are the names of files that decide what checks run: recipes, and the settings of test runners,
 // linters and package managers.
-var checkFiles = []*pattern.Pattern{
+var checkFiles = []*lazyregexp.Pattern{
 	re(`(?:^|/)(?:[Mm]akefile|GNUmakefile|\.?[jJ]ustfile|Taskfile\.ya?ml|Rakefile)$|\.mk$`),
 	re(`(?:^|/)(?:\.npmrc|\.yarnrc(?:\.yml)?|pnpm-workspace\.yaml|bunfig\.toml)$`),
 	re(`(?:^|/)(?:\.?pytest\.ini|tox\.ini|noxfile\.py|\.coveragerc|\.flake8|\.?mypy\.ini|\.?pylintrc|\.?ruff\.toml)$`),
@@ -51,7 +51,9 @@ var (
 // decidesChecks says which part of a changed file decides what checks run; "" for none. A file that both commits have is read for it
 // if it also lists dependencies.
 func (c *change) decidesChecks(f *fileChange) (string, error) {
-	is := func(names *pattern.Pattern) bool { return names.MatchString(f.oldPath) || names.MatchString(f.newPath) }
+	is := func(names *lazyregexp.Pattern) bool {
+		return names.MatchString(f.oldPath) || names.MatchString(f.newPath)
+	}
 	switch {
 	case slices.ContainsFunc(checkFiles, is):
 		return "it can decide what checks run", nil

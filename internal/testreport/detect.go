@@ -3,15 +3,15 @@ package testreport
 import (
 	"bytes"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 var (
-	headGo    = pattern.New(`\{"(?:Time|Action|ImportPath)":"[^"\n]*"[^\n]*"(?:Action|Package)":"`)
-	headXML   = pattern.New(`<testsuites?[\s>/]`)
-	headPoint = pattern.New(`(?m)^[ \t]*(?:not )?ok[ \t]+\d+\b`)
-	headTAP   = pattern.New(`(?m)^(?:TAP version 1[34]|1\.\.\d+)[ \t\r]*(?:#.*)?$`)
-	headJest  = pattern.New(`"(?:numTotalTests|numFailedTestSuites|numTotalTestSuites|testResults)"\s*:`)
+	headGo    = lazyregexp.New(`\{"(?:Time|Action|ImportPath)":"[^"\n]*"[^\n]*"(?:Action|Package)":"`)
+	headXML   = lazyregexp.New(`<testsuites?[\s>/]`)
+	headPoint = lazyregexp.New(`(?m)^[ \t]*(?:not )?ok[ \t]+\d+\b`)
+	headTAP   = lazyregexp.New(`(?m)^(?:TAP version 1[34]|1\.\.\d+)[ \t\r]*(?:#.*)?$`)
+	headJest  = lazyregexp.New(`"(?:numTotalTests|numFailedTestSuites|numTotalTestSuites|testResults)"\s*:`)
 )
 
 // Detect says which format a text is, from its beginning. Other output may be

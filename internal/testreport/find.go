@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // FileState is the state of a work tree's report files at one moment. A report that
@@ -50,7 +50,7 @@ const (
 var pruned = []string{".git", "node_modules", ".venv", "venv", "vendor", "site-packages", ".tox", ".nox", ".cache", "__pycache__"}
 
 // usualNames match the paths that runners and their documentation use.
-var usualNames = pattern.New(`(?i)(?:^|/)(?:` +
+var usualNames = lazyregexp.New(`(?i)(?:^|/)(?:` +
 	`(?:[\w.-]*[._-])?(?:junit|xunit|pytest|rspec|phpunit|unittests?|tests?|nosetests|ctest|gotestsum)` +
 	`(?:[._-]?(?:report|results?|output|tests?|junit|xunit))*\.xml` +
 	`|(?:test-?)?(?:report|results?|reports)\.(?:xml|tap)` +

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -73,7 +73,7 @@ func parseGo(rep *Report, in io.Reader) error {
 // starts of an event that follows other output on the same line.
 var goStarts = [][]byte{[]byte(`{"Time":"`), []byte(`{"Action":"`), []byte(`{"ImportPath":"`)}
 
-var plainVerdict = pattern.New(`^FAIL\s+(\S+) \[(?:build|setup) failed\]`)
+var plainVerdict = lazyregexp.New(`^FAIL\s+(\S+) \[(?:build|setup) failed\]`)
 
 func (g *goReader) line(b []byte) {
 	if !bytes.HasPrefix(b, []byte("{")) {
@@ -224,9 +224,9 @@ type speech struct {
 }
 
 var (
-	goNoise   = pattern.New(`^\s*(?:=== (?:RUN|PAUSE|CONT|NAME)|--- (?:FAIL|PASS|SKIP|BENCH):|PASS$|FAIL$|FAIL\t|exit status \d+$|coverage: )`)
-	goTelling = pattern.New(`^\s*(?:\S+\.go:\d+:|panic:|fatal error:|WARNING: DATA RACE|\S+: .*timed out)`)
-	goPanic   = pattern.New(`^\s*(?:panic: |fatal error: |signal: )|^panic:`)
+	goNoise   = lazyregexp.New(`^\s*(?:=== (?:RUN|PAUSE|CONT|NAME)|--- (?:FAIL|PASS|SKIP|BENCH):|PASS$|FAIL$|FAIL\t|exit status \d+$|coverage: )`)
+	goTelling = lazyregexp.New(`^\s*(?:\S+\.go:\d+:|panic:|fatal error:|WARNING: DATA RACE|\S+: .*timed out)`)
+	goPanic   = lazyregexp.New(`^\s*(?:panic: |fatal error: |signal: )|^panic:`)
 )
 
 func (s *speech) hear(out string) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -31,7 +31,7 @@ type jestSuite struct {
 
 // jestStart is the first key of the document, by which it is found in the output
 // of npm and of the tests.
-var jestStart = pattern.New(`\{\s*"(?:num[A-Z]\w+|testResults|success)"\s*:`)
+var jestStart = lazyregexp.New(`\{\s*"(?:num[A-Z]\w+|testResults|success)"\s*:`)
 
 func parseJest(rep *Report, in io.Reader) error {
 	all, err := io.ReadAll(in)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -165,7 +165,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 }
 
 // escapes are the sequences that colour a terminal or set its title.
-var escapes = pattern.New("\x1b(?:\\[[0-9;?]*[ -/]*[@-~]|\\][^\x07\x1b]{0,200}(?:\x07|\x1b\\\\)?|[@-Z\\\\-_])")
+var escapes = lazyregexp.New("\x1b(?:\\[[0-9;?]*[ -/]*[@-~]|\\][^\x07\x1b]{0,200}(?:\x07|\x1b\\\\)?|[@-Z\\\\-_])")
 
 // printable drops what a terminal or a browser would act on instead of showing.
 func printable(s string) string {

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -43,11 +43,11 @@ type tapPoint struct {
 }
 
 var (
-	tapResult    = pattern.New(`^(not )?ok\b(?:[ \t]+(\d+)\b)?[ \t]*(.*)$`)
-	tapPlan      = pattern.New(`^1\.\.(\d+)[ \t]*(?:#[ \t]*(?i:skip)\S*[ \t]*(.*))?$`)
-	tapDirective = pattern.New(`(?i)(?:^|[ \t])#[ \t]*(skip|todo)\S*(?:[ \t]|$)`)
-	tapTime      = pattern.New(`[ \t]+#[ \t]*time=([0-9.]+)(ms|s)`)
-	tapDuration  = pattern.New(`^duration_ms:\s*([0-9.]+)$`)
+	tapResult    = lazyregexp.New(`^(not )?ok\b(?:[ \t]+(\d+)\b)?[ \t]*(.*)$`)
+	tapPlan      = lazyregexp.New(`^1\.\.(\d+)[ \t]*(?:#[ \t]*(?i:skip)\S*[ \t]*(.*))?$`)
+	tapDirective = lazyregexp.New(`(?i)(?:^|[ \t])#[ \t]*(skip|todo)\S*(?:[ \t]|$)`)
+	tapTime      = lazyregexp.New(`[ \t]+#[ \t]*time=([0-9.]+)(ms|s)`)
+	tapDuration  = lazyregexp.New(`^duration_ms:\s*([0-9.]+)$`)
 )
 
 func parseTAP(rep *Report, in io.Reader) error {

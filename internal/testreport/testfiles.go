@@ -5,14 +5,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // re is short, for tables of patterns.
-var re = pattern.New
+var re = lazyregexp.New
 
 // testNames are how the files of a language's tests are called: file matches their base name, dir a directory on the way to them.
-type testNames struct{ file, dir *pattern.Pattern }
+type testNames struct{ file, dir *lazyregexp.Pattern }
 
 var (
 	goNames = testNames{file: re(`_test\.go$`)}

@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
@@ -21,24 +21,24 @@ type ReportCommand struct {
 // asks are the runners that can be asked, by how their command line begins. A line that is more than one plain command is not
 // changed: options at its end could be another program's.
 var asks = []struct {
-	begins *pattern.Pattern
+	begins *lazyregexp.Pattern
 	has    string // an option by which the line asks already
 	add    func(line string) ReportCommand
 }{
-	{pattern.New(`^go test(?: |$)`), "-json", func(line string) ReportCommand {
+	{lazyregexp.New(`^go test(?: |$)`), "-json", func(line string) ReportCommand {
 		return ReportCommand{strings.Replace(line, "go test", "go test -json", 1), GoJSON}
 	}},
-	{pattern.New(`^(?:[\w./$~-]*python[0-9.]*" -m |[\w./$~"-]*python[0-9.]* -m |(?:uv|poetry|pdm|hatch) run (?:python -m )?)?` +
+	{lazyregexp.New(`^(?:[\w./$~-]*python[0-9.]*" -m |[\w./$~"-]*python[0-9.]* -m |(?:uv|poetry|pdm|hatch) run (?:python -m )?)?` +
 		`pytest(?: |$)`), "junit", func(line string) ReportCommand {
 		return ReportCommand{line + " --junitxml=" + askedFile, None}
 	}},
-	{pattern.New(`^(?:npx |pnpm exec |yarn )?vitest run(?: |$)`), "--reporter", func(line string) ReportCommand {
+	{lazyregexp.New(`^(?:npx |pnpm exec |yarn )?vitest run(?: |$)`), "--reporter", func(line string) ReportCommand {
 		return ReportCommand{line + " --reporter=default --reporter=junit --outputFile.junit=" + askedFile, None}
 	}},
-	{pattern.New(`^(?:npx |pnpm exec |yarn )?jest(?: |$)`), "--json", func(line string) ReportCommand {
+	{lazyregexp.New(`^(?:npx |pnpm exec |yarn )?jest(?: |$)`), "--json", func(line string) ReportCommand {
 		return ReportCommand{line + " --json --outputFile=" + askedJSON, None}
 	}},
-	{pattern.New(`^(?:\./)?vendor/bin/phpunit(?: |$)`), "--log-junit", func(line string) ReportCommand {
+	{lazyregexp.New(`^(?:\./)?vendor/bin/phpunit(?: |$)`), "--log-junit", func(line string) ReportCommand {
 		return ReportCommand{line + " --log-junit " + askedFile, None}
 	}},
 }
@@ -53,7 +53,7 @@ const (
 const joins = "|;&<>`\n\\"
 
 // script is a command that runs a script of package.json.
-var script = pattern.New(`^(npm|pnpm|yarn|bun)(?: run)? ([A-Za-z0-9:_-]+)$`)
+var script = lazyregexp.New(`^(npm|pnpm|yarn|bun)(?: run)? ([A-Za-z0-9:_-]+)$`)
 
 // WithReport is the command line with the options by which its runner reports; the line itself for a runner that is not known, or that
 // is asked already. manifest is the repository's package.json, whose scripts the line may run; empty means there is none.

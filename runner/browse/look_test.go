@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
-	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
+	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -106,11 +106,11 @@ func TestLookHostile(t *testing.T) {
 		"no JSON":            {`echo '{"view":'; echo '[]'; echo null; echo '"x"'; head -c 100000 /dev/zero; echo`, "2 of 2 ", ""},
 		"unknown page":       {`for n in -1 2 99999999999999999999 1e3; do echo "{\"view\":{\"n\":$n}}"; done`, "2 of 2 ", ""},
 		"no picture":         {view0, "1 of 2 ", "no such file"},
-		"link out":           {`ln -s /etc/passwd $out/page-0.png; ` + view0, "1 of 2 ", untrusted.ErrUnsafe.Error()},
-		"link within":        {`ln -s good.png $out/page-0.png; ` + view0, "1 of 2 ", untrusted.ErrUnsafe.Error()},
-		"hard link":          {`ln $out/good.png $out/page-0.png; ` + view0, "1 of 2 ", untrusted.ErrUnsafe.Error()},
-		"pipe":               {`mkfifo $out/page-0.png; ` + view0, "1 of 2 ", untrusted.ErrUnsafe.Error()},
-		"folder":             {`mkdir $out/page-0.png; ` + view0, "1 of 2 ", untrusted.ErrUnsafe.Error()},
+		"link out":           {`ln -s /etc/passwd $out/page-0.png; ` + view0, "1 of 2 ", safeopen.ErrUnsafe.Error()},
+		"link within":        {`ln -s good.png $out/page-0.png; ` + view0, "1 of 2 ", safeopen.ErrUnsafe.Error()},
+		"hard link":          {`ln $out/good.png $out/page-0.png; ` + view0, "1 of 2 ", safeopen.ErrUnsafe.Error()},
+		"pipe":               {`mkfifo $out/page-0.png; ` + view0, "1 of 2 ", safeopen.ErrUnsafe.Error()},
+		"folder":             {`mkdir $out/page-0.png; ` + view0, "1 of 2 ", safeopen.ErrUnsafe.Error()},
 		"text":               {`echo '<script>' >$out/page-0.png; ` + view0, "1 of 2 ", errPicture.Error()},
 		"too large":          {`truncate -s 30M $out/page-0.png; ` + view0, "1 of 2 ", strconv.Itoa(maxPicture)},
 		"link for a folder":  {`rm -r $out; ln -s /etc $out; ` + view0, "", ""},

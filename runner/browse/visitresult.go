@@ -15,8 +15,8 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
+	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -254,7 +254,7 @@ func (b *Browser) video(root *os.Root, to string) error {
 
 // file reads a regular file of the browser's user, without following links, of at most that many bytes.
 func (b *Browser) file(root *os.Root, name string, most int64) ([]byte, error) {
-	content, err := untrusted.Read(root, name, b.User.Owner(), most)
+	content, err := safeopen.Read(root, name, b.User.Owner(), most)
 	if err != nil {
 		return nil, fmt.Errorf("read %s of the browser: %w", name, err)
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -124,10 +124,10 @@ func codexMessage(s string) string {
 
 // codexUnknownModel matches the CLI's report that the server does not know the model, or not for this
 // account.
-var codexUnknownModel = pattern.New(`unexpected status 404|[Mm]odel .{1,100}(does not exist|is not supported|not found)`)
+var codexUnknownModel = lazyregexp.New(`unexpected status 404|[Mm]odel .{1,100}(does not exist|is not supported|not found)`)
 
 // codexTime matches the CLI's format of a limit's reset time; a time of today has no date.
-var codexTime = pattern.New(`try again at (?:([A-Z][a-z]{2} \d{1,2})(?:st|nd|rd|th), (\d{4}) )?(\d{1,2}:\d{2} [AP]M)`)
+var codexTime = lazyregexp.New(`try again at (?:([A-Z][a-z]{2} \d{1,2})(?:st|nd|rd|th), (\d{4}) )?(\d{1,2}:\d{2} [AP]M)`)
 
 // codexLimit parses the message of an account limit; nil for any other error.
 func codexLimit(text string, now time.Time) *limit {

@@ -3,7 +3,7 @@ package harness
 import (
 	"sync"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -16,7 +16,7 @@ type conversation struct {
 }
 
 // sessionID matches ids that are safe in a command line and a glob: no option, no pattern, no path.
-var sessionID = pattern.New(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
+var sessionID = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
 
 func (s *conversation) named(id string) {
 	if !sessionID.MatchString(id) {

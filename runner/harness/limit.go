@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // limit is a usage limit of the model's provider.
@@ -67,7 +67,7 @@ func (p *claudeParser) limitOf(o map[string]json.RawMessage) {
 }
 
 // oldLimit matches the result of versions before 2.1: the message, and the reset time in seconds.
-var oldLimit = pattern.New(`usage limit reached(?:\|(\d{9,13}))?`)
+var oldLimit = lazyregexp.New(`usage limit reached(?:\|(\d{9,13}))?`)
 
 // limitAt returns the limit at which a result ended; nil if none.
 func (p *claudeParser) limitAt(o map[string]json.RawMessage) *limit {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -184,7 +184,7 @@ func (p *opencodeParser) End(e Exit) Outcome {
 }
 
 // opencodeUnknownModel matches the CLI's error for a model that is not in its own list.
-var opencodeUnknownModel = pattern.New(`ProviderModelNotFoundError|Model not found`)
+var opencodeUnknownModel = lazyregexp.New(`ProviderModelNotFoundError|Model not found`)
 
 // refusedKey explains why it is pointless to continue with a refused key.
 func refusedKey(status int) string {

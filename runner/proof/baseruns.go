@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
 	"github.com/sandbox-agent/sandbox-agent/internal/testreport"
-	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -103,7 +103,7 @@ func (r *notes) known(c *check) BaseRun {
 		return k
 	}
 	defer out.Close()
-	k.Log, _ = untrusted.Read(out, filepath.FromSlash(k.Result.Log), nil, maxKnownLog) // without it the result still counts
+	k.Log, _ = safeopen.Read(out, filepath.FromSlash(k.Result.Log), nil, maxKnownLog) // without it the result still counts
 	return k
 }
 

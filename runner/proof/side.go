@@ -13,8 +13,8 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
 	"github.com/sandbox-agent/sandbox-agent/internal/testreport"
-	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 
 	"github.com/google/renameio/v2"
@@ -204,7 +204,7 @@ func (r *sides) check(ctx context.Context, s *side, c *check, after int, suffix 
 // manifest returns the side's package.json; empty if it cannot be read.
 func (s *side) manifest() []byte {
 	const most = 1 << 20 // far more than any real one
-	b, err := untrusted.Read(s.root, "package.json", nil, most)
+	b, err := safeopen.Read(s.root, "package.json", nil, most)
 	if err != nil {
 		return nil
 	}

@@ -10,13 +10,13 @@ import (
 	"github.com/google/go-github/v60/github"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // ghost is GitHub's name for deleted accounts.
 const ghost = "ghost"
 
-var loginRule = pattern.New(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
+var loginRule = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
 
 // person finds out about an author. Permissions are asked once for each login.
 func (c *people) person(ctx context.Context, login string, bot bool, association string) (forge.Person, error) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // Repo is a repository on a GitHub.
@@ -22,11 +22,11 @@ const maxRemote = 2048
 
 var (
 	// GitHub's rules for accounts, a little wider: enterprise accounts may have an underscore.
-	ownerRule = pattern.New(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
-	nameRule  = pattern.New(`^[A-Za-z0-9._-]{1,100}$`)
-	hostRule  = pattern.New(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
+	ownerRule = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
+	nameRule  = lazyregexp.New(`^[A-Za-z0-9._-]{1,100}$`)
+	hostRule  = lazyregexp.New(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
 	// scp is git's short form of an SSH remote, [user@]host:path.
-	scp = pattern.New(`^(?:[A-Za-z0-9._-]+@)?([A-Za-z0-9.-]+):([^:]*)$`)
+	scp = lazyregexp.New(`^(?:[A-Za-z0-9._-]+@)?([A-Za-z0-9.-]+):([^:]*)$`)
 )
 
 // others are forges that are known not to be GitHub: nothing is ever sent there.

@@ -2,7 +2,7 @@
 // asks for, runs the task's code as user sandbox, and lands the work however the run ends.
 //
 // Boot decides the order of the steps and the meaning of an ending. The interfaces of this package hide how
-// an engine starts, an agent runs or a branch is pushed; internal/guest/assembly connects their
+// an engine starts, an agent runs or a branch is pushed; internal/guest/roles connects their
 // implementations.
 package boot
 

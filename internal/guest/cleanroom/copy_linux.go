@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
+	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
 )
 
 var errTooMuch = errors.New("too much to copy")
@@ -56,7 +56,7 @@ func (c *copier) copy(ctx context.Context, from, to string) (sum, error) {
 
 // each calls take for the entries to copy.
 func (c *copier) each(ctx context.Context, from string, take func(rel string, info fs.FileInfo) error) (all sum, err error) {
-	err = untrusted.Walk(from, func(path string, info fs.FileInfo, err error) error {
+	err = safeopen.Walk(from, func(path string, info fs.FileInfo, err error) error {
 		if err == nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
+	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
 )
 
 // writablePath is a directory or file that the agent's side can write to.
@@ -26,7 +26,7 @@ func (c *Config) scan(ctx context.Context) ([]writablePath, error) { return c.lo
 func (c *Config) look(ctx context.Context, without func(path string) bool) ([]writablePath, error) {
 	var found []writablePath
 	var device uint64
-	err := untrusted.Walk(c.Root, func(path string, info fs.FileInfo, err error) error {
+	err := safeopen.Walk(c.Root, func(path string, info fs.FileInfo, err error) error {
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -101,7 +101,7 @@ func (c *Config) Written(ctx context.Context) (map[string]string, error) {
 		if s.path == c.Task || slices.Contains(c.Layered, s.path) {
 			continue
 		}
-		err := untrusted.Walk(s.path, func(path string, info fs.FileInfo, err error) error {
+		err := safeopen.Walk(s.path, func(path string, info fs.FileInfo, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil
 			}

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
+	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
 )
 
 // Space is free disk space; 0 means no limit.
@@ -131,7 +131,7 @@ func (c *Config) emptyDir(ctx context.Context, dir string) error {
 		names = names[:0]
 		return err
 	}
-	err := untrusted.Walk(dir, func(path string, info fs.FileInfo, err error) error {
+	err := safeopen.Walk(dir, func(path string, info fs.FileInfo, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil

@@ -20,8 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/connowner"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/egress"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )

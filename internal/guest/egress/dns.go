@@ -19,7 +19,7 @@ import (
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/connowner"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -330,7 +330,7 @@ func (r *resolver) suffixed(name string) bool {
 // refuse answers NXDOMAIN: after REFUSED, musl waits for its timeout.
 func (r *resolver) refuse(name, reason, rule string, by func() string) reply {
 	if !workorder.ValidHostName(name) {
-		name = origin.Clean(name)
+		name = connowner.Clean(name)
 	}
 	r.ledger.note(attempt{host: name, protocol: "dns", reason: reason, rule: rule, by: by})
 	return reply{code: dnsmessage.RCodeNameError, why: edePrefix + reason}

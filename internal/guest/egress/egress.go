@@ -36,7 +36,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/connowner"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -55,7 +55,7 @@ type Config struct {
 	EngineGID uint32
 	// Resolvers are the upstream resolvers; nil means those of the box's resolv.conf.
 	Resolvers []netip.Addr
-	Origin    *origin.Finder        // names processes and containers; may be nil
+	Origin    *connowner.Finder     // names processes and containers; may be nil
 	Emit      func(workorder.Event) // EventNetwork, only the first of its kind; EventWarning
 	Log       *slog.Logger
 }

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/connowner"
 )
 
 const (
@@ -178,7 +178,7 @@ func (hp *httpProxy) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	a := attempt{host: host, port: c.dst.Port(), protocol: "tcp", by: hp.proxy.by(c.client)}
 	switch {
 	case !ok:
-		a.host, a.reason = origin.Clean(r.Host), "the request has no valid host"
+		a.host, a.reason = connowner.Clean(r.Host), "the request has no valid host"
 	case r.Method == http.MethodConnect:
 		a.reason = "CONNECT is refused: programs in the sandbox connect directly, without a proxy"
 	case r.Method == "PRI":

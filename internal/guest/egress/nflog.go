@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/connowner"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -242,7 +242,7 @@ func (e *Egress) notePacket(p refusedPacket) {
 func (e *Egress) sender(p refusedPacket) string {
 	f := e.cfg.Origin
 	if f == nil {
-		f = origin.New(nil, nil)
+		f = connowner.New(nil, nil)
 	}
 	by := ""
 	switch {

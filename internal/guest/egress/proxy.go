@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/connowner"
 )
 
 const (
@@ -40,7 +40,7 @@ type proxy struct {
 	pool    *pool
 	lookup  *lookup
 	ledger  *accessLog
-	origin  *origin.Finder
+	origin  *connowner.Finder
 	web     *httpProxy
 	warn    func(string)
 

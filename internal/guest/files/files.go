@@ -27,7 +27,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/reply"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/wirehttp"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
@@ -90,7 +90,7 @@ func New(c Config) *Files { return &Files{config: c} }
 func (f *Files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h, err := f.enter(r.Context())
 	if err != nil {
-		reply.Error(w, err)
+		wirehttp.Error(w, err)
 		return
 	}
 	defer f.leave()
@@ -124,7 +124,7 @@ func (f *Files) enter(ctx context.Context) (*helper, error) {
 			return nil, &wire.Error{Code: wire.CodeExhausted, Text: "the sandbox has reached its process limit"}
 		}
 		if err != nil {
-			return nil, reply.Failed("access the sandbox's files", err)
+			return nil, wirehttp.Failed("access the sandbox's files", err)
 		}
 		f.at = h
 	}
@@ -201,7 +201,7 @@ func start(ctx context.Context, c Config) (*helper, error) {
 		// of clients that have gone
 		BufferPool: buffers{&sync.Pool{New: func() any { return make([]byte, copyBuffer) }}}, ErrorLog: log.New(io.Discard, "", 0),
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			reply.Error(w, reply.Failed("access the sandbox's files", err))
+			wirehttp.Error(w, wirehttp.Failed("access the sandbox's files", err))
 		},
 	}}, nil
 }

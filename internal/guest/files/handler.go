@@ -15,8 +15,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/reply"
-	"github.com/sandbox-agent/sandbox-agent/internal/tree"
+	"github.com/sandbox-agent/sandbox-agent/internal/archive"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/wirehttp"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
@@ -53,14 +53,14 @@ func newHandler(dir string) http.Handler {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			name := r.URL.Query().Get(wire.QueryPath)
 			if name == "" || strings.ContainsRune(name, 0) {
-				reply.Error(w, &wire.Error{Code: wire.CodeBadRequest, Text: fmt.Sprintf("%q is not a path", name)})
+				wirehttp.Error(w, &wire.Error{Code: wire.CodeBadRequest, Text: fmt.Sprintf("%q is not a path", name)})
 				return
 			}
 			if !path.IsAbs(name) {
 				name = h.dir + "/" + name // not joined: x/.. is a different directory if x is a link
 			}
 			if err := answer(w, r, name); err != nil {
-				reply.Error(w, errorOf(err))
+				wirehttp.Error(w, errorOf(err))
 			}
 		})
 	}
@@ -77,12 +77,12 @@ func errorOf(err error) *wire.Error {
 		code wire.Code
 		errs []error
 	}{
-		{wire.CodeFileType, []error{syscall.EISDIR, syscall.ENOTDIR, syscall.ENXIO, tree.ErrNotRegular}},
+		{wire.CodeFileType, []error{syscall.EISDIR, syscall.ENOTDIR, syscall.ENXIO, archive.ErrNotRegular}},
 		{wire.CodeExists, []error{fs.ErrExist}},
 		{wire.CodeNotFound, []error{fs.ErrNotExist}},
 		{wire.CodeDenied, []error{fs.ErrPermission, syscall.EROFS}},
 		{wire.CodeExhausted, []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE}},
-		{wire.CodeBadRequest, []error{syscall.EINVAL, syscall.ENAMETOOLONG, syscall.ELOOP, tree.ErrOutsideRoot, tree.ErrArchive}},
+		{wire.CodeBadRequest, []error{syscall.EINVAL, syscall.ENAMETOOLONG, syscall.ELOOP, archive.ErrOutsideRoot, archive.ErrArchive}},
 	} {
 		if slices.ContainsFunc(row.errs, func(e error) bool { return errors.Is(err, e) }) {
 			code = row.code
@@ -123,7 +123,7 @@ func above(name string) (dir, last string) {
 }
 
 func (h handler) read(w http.ResponseWriter, r *http.Request, name string) error {
-	f, err := tree.Open(name)
+	f, err := archive.Open(name)
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (h handler) write(_ http.ResponseWriter, r *http.Request, name string) erro
 		return err
 	}
 	dir, _ := above(target)
-	temp := dir + tree.TempName()
+	temp := dir + archive.TempName()
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // private until it is complete
 	if err != nil {
 		return err
@@ -216,7 +216,7 @@ func target(name string) (string, fs.FileInfo, error) {
 		case info.Mode().IsRegular():
 			return name, info, nil
 		case info.Mode().Type() != fs.ModeSymlink:
-			return "", nil, &fs.PathError{Op: "write", Path: name, Err: tree.ErrNotRegular}
+			return "", nil, &fs.PathError{Op: "write", Path: name, Err: archive.ErrNotRegular}
 		}
 		to, err := os.Readlink(name)
 		if err != nil {
@@ -278,7 +278,7 @@ func (h handler) info(w http.ResponseWriter, r *http.Request, name string) error
 	if err != nil {
 		return err
 	}
-	return reply.Document(w, describe(name, path.Base(name), info))
+	return wirehttp.Document(w, describe(name, path.Base(name), info))
 }
 
 // describe returns the wire form of a file's info.
@@ -337,7 +337,7 @@ func (h handler) list(w http.ResponseWriter, r *http.Request, name string) error
 		}
 		answer.Entries = append(answer.Entries, e)
 	}
-	return reply.Document(w, answer)
+	return wirehttp.Document(w, answer)
 }
 
 // first returns the first names of a directory after a given one, sorted, with memory for twice as many.

@@ -5,8 +5,8 @@ import (
 	"os"
 	"path"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/reply"
-	"github.com/sandbox-agent/sandbox-agent/internal/tree"
+	"github.com/sandbox-agent/sandbox-agent/internal/archive"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/wirehttp"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
@@ -29,7 +29,7 @@ func (h handler) pack(w http.ResponseWriter, r *http.Request, name string) error
 	w.Header().Set("Trailer", wire.TrailerEnd)
 	w.Header().Set("Content-Type", "application/x-tar")
 	out := &began{ResponseWriter: w}
-	sum, err := tree.Pack(r.Context(), out, name, top)
+	sum, err := archive.Pack(r.Context(), out, name, top)
 	if err != nil && !out.yes {
 		w.Header().Del("Trailer")
 		return err
@@ -44,9 +44,9 @@ func (h handler) unpack(w http.ResponseWriter, r *http.Request, name string) err
 			return err
 		}
 	}
-	sum, err := tree.Unpack(name, r.Body, tree.Options{Exact: true})
+	sum, err := archive.Unpack(name, r.Body, archive.Options{Exact: true})
 	if err != nil {
 		return err
 	}
-	return reply.Document(w, wire.TransferSummary{Files: sum.Files, Bytes: sum.Bytes, Skipped: sum.Left})
+	return wirehttp.Document(w, wire.TransferSummary{Files: sum.Files, Bytes: sum.Bytes, Skipped: sum.Left})
 }

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
+	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
@@ -75,7 +75,7 @@ func (v *viewer) add(below string, tell bool) error {
 }
 
 func (v *viewer) below(at string, tell bool) error {
-	return untrusted.Walk(at, func(name string, info fs.FileInfo, err error) error {
+	return safeopen.Walk(at, func(name string, info fs.FileInfo, err error) error {
 		if err != nil || name == at {
 			return nil // inaccessible entries are not watched
 		}

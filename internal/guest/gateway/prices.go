@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -102,15 +102,15 @@ func (p pricer) find(names ...string) (price, bool) {
 
 var (
 	// vendorPrefix is the prefix that proxies and clouds add to a model's name.
-	vendorPrefix = pattern.New(
+	vendorPrefix = lazyregexp.New(
 		`^(anthropic|openai|bedrock|converse|vertex_ai|azure|azure_ai|openrouter|litellm_proxy|models|gemini|google|xai|x-ai|deepseek|` +
 			`mistral|mistralai|moonshotai|moonshot|zai|z-ai|dashscope|alibaba|qwen)/`,
 	)
 	// bedrockPrefix and bedrockSuffix are parts of Amazon's names: us.anthropic.….-v1:0.
-	bedrockPrefix = pattern.New(`^((us|eu|apac|jp|au|ca|us-gov|global)\.)?anthropic\.`)
-	bedrockSuffix = pattern.New(`-v[0-9](:[0-9])?$`)
+	bedrockPrefix = lazyregexp.New(`^((us|eu|apac|jp|au|ca|us-gov|global)\.)?anthropic\.`)
+	bedrockSuffix = lazyregexp.New(`-v[0-9](:[0-9])?$`)
 	// dateSuffix is a version by date: Google's has @ before it, others a hyphen.
-	dateSuffix = pattern.New(`(-v[0-9])?[-@](20[0-9]{6}|20[0-9]{2}-[01][0-9]-[0-3][0-9])$`)
+	dateSuffix = lazyregexp.New(`(-v[0-9])?[-@](20[0-9]{6}|20[0-9]{2}-[01][0-9]-[0-3][0-9])$`)
 )
 
 // inTable looks up the name itself, then the name without known vendor additions.

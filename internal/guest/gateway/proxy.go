@@ -18,7 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/connowner"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -351,7 +351,7 @@ func clean(s string) string {
 	if s == "" {
 		return "" // there was none
 	}
-	return origin.Clean(s)
+	return connowner.Clean(s)
 }
 
 type auditor struct {

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -217,7 +217,7 @@ var errReaches = errors.New("it names too many URLs, files and tools")
 // request, the organisation's vector stores (file_search) or another model (advisor, image_generation). Source:
 // the unions of the providers' SDKs, 2026-11-21: BetaToolUnionParam of anthropic-sdk-go v1.84.0, ToolUnionParam of
 // openai-go v3.95.0. Every other type, also a new one, counts as run by the provider.
-var clientTools = pattern.New(
+var clientTools = lazyregexp.New(
 	`^(?:custom|function|namespace|apply_patch|local_shell|shell|computer|computer_use|computer_use_preview|file_search|` +
 		`image_generation|tool_search|` +
 		`(?:bash|text_editor|computer|computer_toolset|browser_toolset|memory|advisor|tool_search_tool_bm25|` +
@@ -230,7 +230,7 @@ var clientTools = pattern.New(
 var cachedSearch = []string{"web_search", "web_search_2025_08_26"}
 
 // searching are models that search the web without a tool (OpenAI's, and any at OpenRouter).
-var searching = pattern.New(`(?i)-search-(?:preview|api)|:online$`)
+var searching = lazyregexp.New(`(?i)-search-(?:preview|api)|:online$`)
 
 // fields are a request's own fields that make the provider, or a proxy in front of it, reach out: of
 // Anthropic, OpenAI, OpenRouter (plugins), xAI (search_parameters) and Alibaba (enable_search).

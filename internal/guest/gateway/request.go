@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -59,7 +59,7 @@ var queries = []string{
 }
 
 // segment matches one path element: the characters of model and response ids.
-var segment = pattern.New(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$`)
+var segment = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$`)
 
 // resolve finds the operation for a path below a route's prefix. path is as the client wrote it.
 func resolve(api workorder.ModelAPI, method, path string) (op operation, canonical string, ok bool) {
@@ -193,14 +193,14 @@ var hop = []string{
 var own = []string{"Forwarded", "X-Real-Ip", "Accept-Encoding", "Content-Length", "Expect", "Host"}
 
 // override matches headers that make servers and proxies use another method, path or host than the checked one.
-var override = pattern.New(
+var override = lazyregexp.New(
 	`(?i)^x-(?:(?:http-)?method(?:-override)?|http-(?:host|url|path)-override|(?:original|rewrite|override|rewritten)-(?:method|url|` +
 		`uri|path|host)|host(?:-override)?)$`,
 )
 
 // secretive matches header names that may carry credentials. It matches too many rather than too few,
 // because services invent names of their own.
-var secretive = pattern.New(`(?i)key|auth|token|cookie|secret|credential|passw|signature`)
+var secretive = lazyregexp.New(`(?i)key|auth|token|cookie|secret|credential|passw|signature`)
 
 // harmless are headers that only sound like credentials. An idempotency key and the X-Stainless-… headers of both
 // providers' SDKs tell the server that a request is a retry.

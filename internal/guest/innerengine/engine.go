@@ -19,11 +19,11 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/connowner"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/egress"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/guard"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/layercache"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/services"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
@@ -59,7 +59,7 @@ type Config struct {
 	Mask   *redact.Set
 	Logs   string // directory that is copied out of the box
 	Egress *egress.Egress
-	Origin *origin.Finder
+	Origin *connowner.Finder
 	// Avoid returns addresses that no inner network may cover.
 	Avoid func() []netip.Prefix
 }

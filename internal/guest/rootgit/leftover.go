@@ -8,7 +8,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
@@ -17,7 +17,7 @@ const maxSubject = 72
 
 // refers matches what a forge takes for a mention, or for a reference that closes an issue when the commit is
 // merged.
-var refers = pattern.New(`[@#]+(\w)|://`)
+var refers = lazyregexp.New(`[@#]+(\w)|://`)
 
 // leftoverMessage returns the message of the commit with the agent's uncommitted work: its subject is the
 // task's first line.

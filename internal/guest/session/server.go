@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/reply"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/wirehttp"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
@@ -55,7 +55,7 @@ func New(c Config) *Server {
 	} {
 		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := h(w, r); err != nil {
-				reply.Error(w, err)
+				wirehttp.Error(w, err)
 			}
 		})
 	}
@@ -135,7 +135,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) error {
 			}
 			d := opened.document()
 			d.Fresh = true
-			return reply.Document(w, d)
+			return wirehttp.Document(w, d)
 		}
 		select {
 		case <-e.ready:
@@ -151,7 +151,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) error {
 				Code: wire.CodeExists, Text: fmt.Sprintf("session %s runs %s", spec.ID, strings.TrimSpace(e.s.spec.Driver+" "+e.s.spec.Kernel)),
 			}
 		}
-		return reply.Document(w, e.s.document())
+		return wirehttp.Document(w, e.s.document())
 	}
 }
 
@@ -221,7 +221,7 @@ func (s *Server) list(w http.ResponseWriter, _ *http.Request) error {
 		}
 	}
 	slices.SortFunc(list, func(a, b wire.Session) int { return a.Started.Compare(b.Started) })
-	return reply.Document(w, list)
+	return wirehttp.Document(w, list)
 }
 
 func (s *Server) end(_ http.ResponseWriter, r *http.Request) error {

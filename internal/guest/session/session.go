@@ -22,8 +22,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/reply"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/supervise"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/wirehttp"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
@@ -45,13 +45,13 @@ const (
 
 type session struct {
 	spec     wire.SessionSpec
-	run      *reap.Process
+	run      *supervise.Process
 	req      *os.File
 	out      [2]*stream         // standard output and error
 	messages chan driverMessage // messages of the driver; closed at its end
 	turn     chan struct{}
-	over     chan struct{} // closed when the interpreter has ended
-	exit     reap.Exit     // valid once over is closed
+	over     chan struct{}  // closed when the interpreter has ended
+	exit     supervise.Exit // valid once over is closed
 	started  time.Time
 
 	mu     sync.Mutex
@@ -83,7 +83,7 @@ type driverMessage struct {
 type Config struct {
 	Self      string
 	Reap      []string
-	User      *reap.User
+	User      *supervise.User
 	Dir       string
 	Env       []string // NAME=value
 	DataBytes uint64
@@ -94,7 +94,7 @@ type Config struct {
 func open(ctx context.Context, c Config, spec wire.SessionSpec) (*session, error) {
 	argv, first, err := all[spec.Driver].start(spec)
 	if err != nil {
-		return nil, reply.Failed("start the interpreter", err)
+		return nil, wirehttp.Failed("start the interpreter", err)
 	}
 	dir := spec.Dir
 	if !filepath.IsAbs(dir) {
@@ -104,11 +104,11 @@ func open(ctx context.Context, c Config, spec wire.SessionSpec) (*session, error
 		spec: spec, messages: make(chan driverMessage), turn: make(chan struct{}, 1), over: make(chan struct{}), started: time.Now(),
 		used: time.Now(),
 	}
-	lines, err := s.start(ctx, c, reap.Spec{
+	lines, err := s.start(ctx, c, supervise.Spec{
 		Argv: argv, Dir: dir, Env: slices.Concat(c.Env, []string{"PWD=" + dir}, spec.Env), User: c.User, DataBytes: c.DataBytes, Whole: true,
 	})
 	if err != nil {
-		return nil, reply.Failed("start the interpreter", err)
+		return nil, wirehttp.Failed("start the interpreter", err)
 	}
 	go s.listen(lines)
 	go func() {
@@ -173,7 +173,7 @@ func open(ctx context.Context, c Config, spec wire.SessionSpec) (*session, error
 }
 
 // start starts the process with its pipes, and returns the driver's messages.
-func (s *session) start(ctx context.Context, c Config, spec reap.Spec) (lines *os.File, err error) {
+func (s *session) start(ctx context.Context, c Config, spec supervise.Spec) (lines *os.File, err error) {
 	var theirs, ours []*os.File
 	defer func() {
 		for _, f := range theirs {
@@ -214,7 +214,7 @@ func (s *session) start(ctx context.Context, c Config, spec reap.Spec) (lines *o
 			return nil, err
 		}
 	}
-	if s.run, err = reap.Start(ctx, c.Self, c.Reap, spec, null, theirs[2], theirs[3], theirs[0], theirs[1]); err != nil {
+	if s.run, err = supervise.Start(ctx, c.Self, c.Reap, spec, null, theirs[2], theirs[3], theirs[0], theirs[1]); err != nil {
 		return nil, err
 	}
 	s.req = ours[0]

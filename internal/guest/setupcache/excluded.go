@@ -13,8 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 )
 
 // passing are parts of a repository that change without setup: git writes them when it reads, and objects
@@ -68,7 +68,7 @@ func (m *mounts) excludedState() string {
 	for _, l := range m.dirs {
 		for _, a := range l.Apart {
 			top := m.path("apart", l.Name, a)
-			err := untrusted.Walk(top, func(path string, info fs.FileInfo, err error) error {
+			err := safeopen.Walk(top, func(path string, info fs.FileInfo, err error) error {
 				if n++; err == nil && n > maxApart {
 					err = fmt.Errorf("it has more than %d files", maxApart)
 				}

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 )
 
 const (
@@ -113,7 +113,7 @@ func (i inspector) check(ctx context.Context) error {
 	entries := 0
 	for _, l := range i.mounts.dirs {
 		top := i.mounts.path("run", l.wrote(), "upper")
-		err := untrusted.Walk(top, func(path string, info fs.FileInfo, err error) error {
+		err := safeopen.Walk(top, func(path string, info fs.FileInfo, err error) error {
 			if err == nil {
 				err = context.Cause(ctx)
 			}

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
+	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
 )
 
 // maxIndex bounds git's index, in bytes: one of a million files has some 100 MiB. It is read into memory,
@@ -216,7 +216,7 @@ func copyOwn(from, to string) error {
 		return err
 	}
 	defer root.Close()
-	b, err := untrusted.Read(root, filepath.Base(from), nil, maxOwn)
+	b, err := safeopen.Read(root, filepath.Base(from), nil, maxOwn)
 	if err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func (s *Store) index(l *mountedDir, dir string) error {
 		if err != nil {
 			return err
 		}
-		b, err := untrusted.Read(root, indexFile, nil, maxIndex)
+		b, err := safeopen.Read(root, indexFile, nil, maxIndex)
 		if cerr := root.Close(); err == nil {
 			err = cerr
 		}

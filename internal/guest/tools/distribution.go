@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
-	"github.com/sandbox-agent/sandbox-agent/internal/versions"
+	"github.com/sandbox-agent/sandbox-agent/internal/versionrange"
 )
 
 // distribution provides packages of the image's distribution that have the tool's own version.
@@ -129,7 +129,7 @@ func (b *Tools) begin() error {
 }
 
 // kept returns the newest version in the directory that satisfies r and runs; empty if there is none.
-func (b *Tools) kept(ctx context.Context, t *tool, r versions.Range) string {
+func (b *Tools) kept(ctx context.Context, t *tool, r versionrange.Range) string {
 	entries, err := os.ReadDir(filepath.Join(b.Dir, t.name))
 	if err != nil {
 		return ""

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/versions"
+	"github.com/sandbox-agent/sandbox-agent/internal/versionrange"
 )
 
 // npm is a package of the npm registry that contains the program itself: its scripts never run.
@@ -42,7 +42,7 @@ func (w npm) list(ctx context.Context, b *Tools, _ *tool) ([]string, error) {
 		return nil, fmt.Errorf("read the registry's answer: %w", err)
 	}
 	return slices.DeleteFunc(list, func(v string) bool {
-		return w.since != "" && versions.Compare(v, w.since) < 0 || w.below != "" && versions.Compare(v, w.below) >= 0
+		return w.since != "" && versionrange.Compare(v, w.since) < 0 || w.below != "" && versionrange.Compare(v, w.below) >= 0
 	}), nil
 }
 
@@ -130,11 +130,11 @@ func npmFor(ctx context.Context, b *Tools, node string) (string, error) {
 	}
 	var fit []string
 	for _, n := range list {
-		if r, err := versions.Parse(n.Node); err == nil && r.Has(node) {
+		if r, err := versionrange.Parse(n.Node); err == nil && r.Has(node) {
 			fit = append(fit, n.Version)
 		}
 	}
-	all, err := versions.Parse("*")
+	all, err := versionrange.Parse("*")
 	if newest := all.Newest(fit); err == nil && newest != "" {
 		return newest, nil
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/internal/versions"
+	"github.com/sandbox-agent/sandbox-agent/internal/versionrange"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -128,7 +128,7 @@ func (b *Tools) plus(asked map[string]string) map[string]string {
 
 func (b *Tools) one(ctx context.Context, t *tool, want string) *Missing {
 	miss := &Missing{Tool: t.name, Asked: want}
-	r, err := versions.Parse(want)
+	r, err := versionrange.Parse(want)
 	if err != nil {
 		miss.Tried = append(miss.Tried, Tried{Err: err})
 		return miss
@@ -157,7 +157,7 @@ func (b *Tools) one(ctx context.Context, t *tool, want string) *Missing {
 }
 
 // try uses one source; nil means that the tool is installed.
-func (b *Tools) try(ctx context.Context, t *tool, r versions.Range, w way) *Tried {
+func (b *Tools) try(ctx context.Context, t *tool, r versionrange.Range, w way) *Tried {
 	tried := &Tried{Way: w.String()}
 	look, cancel := context.WithTimeoutCause(ctx, lookTime, fmt.Errorf("it took longer than %s", lookTime))
 	list, err := w.list(look, b, t)
@@ -180,7 +180,7 @@ func (b *Tools) try(ctx context.Context, t *tool, r versions.Range, w way) *Trie
 }
 
 // put installs one version, in a temporary directory that it then renames.
-func (b *Tools) put(ctx context.Context, t *tool, r versions.Range, w way, version string) error {
+func (b *Tools) put(ctx context.Context, t *tool, r versionrange.Range, w way, version string) error {
 	if !folderName.MatchString(version) {
 		return fmt.Errorf("%q is not a valid directory name", version)
 	}

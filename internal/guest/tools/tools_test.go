@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
-	"github.com/sandbox-agent/sandbox-agent/internal/versions"
+	"github.com/sandbox-agent/sandbox-agent/internal/versionrange"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -273,7 +273,7 @@ func TestSaid(t *testing.T) {
 		"Poetry (version 1.8.3)":                                 "1.8.3",
 		"rustc 1.85.1 (4eb161250 2025-03-15)":                    "1.85.1",
 	} {
-		if got := said.FindString(out); got != want || versions.Compare(got, "none") <= 0 {
+		if got := said.FindString(out); got != want || versionrange.Compare(got, "none") <= 0 {
 			t.Errorf("%q says %q, want %q", out, got, want)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/versions"
+	"github.com/sandbox-agent/sandbox-agent/internal/versionrange"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -24,7 +24,7 @@ func (d *collector) tool(at Position, name, version string) {
 	if version == "" || !workorder.ValidTool(name) || slices.ContainsFunc(d.Tools, func(t Tool) bool { return t.Name == name }) {
 		return
 	}
-	if _, err := versions.Parse(version); err != nil || !workorder.ValidToolVersion(version) {
+	if _, err := versionrange.Parse(version); err != nil || !workorder.ValidToolVersion(version) {
 		d.omit(at, "tools."+name, "its version cannot be read")
 		return
 	}

@@ -15,10 +15,10 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/tree"
+	"github.com/sandbox-agent/sandbox-agent/internal/archive"
 )
 
-type archive struct {
+type aptArchive struct {
 	uri        string
 	suites     []string
 	components []string
@@ -28,8 +28,8 @@ type archive struct {
 
 // parseSources reads the binary archives out of apt's files, by name: *.list has one line
 // each, *.sources has stanzas. Only http and https archives can be used in a build.
-func parseSources(files map[string]string) []archive {
-	var all []archive
+func parseSources(files map[string]string) []aptArchive {
+	var all []aptArchive
 	for _, name := range sortedKeys(files) {
 		if strings.HasSuffix(name, ".sources") {
 			all = append(all, parseStanzas(files[name])...)
@@ -37,21 +37,21 @@ func parseSources(files map[string]string) []archive {
 			all = append(all, parseLines(files[name])...)
 		}
 	}
-	return slices.DeleteFunc(all, func(a archive) bool {
+	return slices.DeleteFunc(all, func(a aptArchive) bool {
 		u, err := url.Parse(a.uri)
 		return err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == ""
 	})
 }
 
-func parseLines(text string) []archive {
-	var all []archive
+func parseLines(text string) []aptArchive {
+	var all []aptArchive
 	for line := range strings.Lines(text) {
 		line, _, _ = strings.Cut(line, "#")
 		rest, ok := strings.CutPrefix(strings.TrimSpace(line), "deb")
 		if !ok || rest == "" || (rest[0] != ' ' && rest[0] != '\t') {
 			continue
 		}
-		var a archive
+		var a aptArchive
 		rest = strings.TrimSpace(rest)
 		if options, after, ok := strings.Cut(rest, "]"); ok && strings.HasPrefix(options, "[") {
 			rest = after
@@ -70,8 +70,8 @@ func parseLines(text string) []archive {
 	return all
 }
 
-func parseStanzas(text string) []archive {
-	var all []archive
+func parseStanzas(text string) []aptArchive {
+	var all []aptArchive
 	for stanza := range strings.SplitSeq(strings.ReplaceAll(text, "\r\n", "\n"), "\n\n") {
 		fields := map[string]string{}
 		last := ""
@@ -90,7 +90,7 @@ func parseStanzas(text string) []archive {
 			continue
 		}
 		for uri := range strings.FieldsSeq(fields["uris"]) {
-			a := archive{uri: uri, suites: strings.Fields(fields["suites"]), components: strings.Fields(fields["components"])}
+			a := aptArchive{uri: uri, suites: strings.Fields(fields["suites"]), components: strings.Fields(fields["components"])}
 			a.option("signed-by", fields["signed-by"])
 			a.option("trusted", fields["trusted"])
 			all = append(all, a)
@@ -99,7 +99,7 @@ func parseStanzas(text string) []archive {
 	return all
 }
 
-func (a *archive) option(k, v string) {
+func (a *aptArchive) option(k, v string) {
 	switch strings.ToLower(k) {
 	case "signed-by":
 		// A key inside the file has no path; the keyring's own key is used.
@@ -125,7 +125,7 @@ var errNoArchive = errors.New("this machine's apt sources name no package archiv
 
 // planBase chooses the suite and finds its archives on the hosts that serve this
 // machine's own release. osID and codename are those of os-release.
-func planBase(osID string, like []string, codename string, all []archive) (plan, error) {
+func planBase(osID string, like []string, codename string, all []aptArchive) (plan, error) {
 	p := plan{distro: "debian", suite: "trixie"}
 	components := "main"
 	if osID == "ubuntu" || slices.Contains(like, "ubuntu") {
@@ -155,7 +155,7 @@ func planBase(osID string, like []string, codename string, all []archive) (plan,
 
 // findMain finds the archive of the release itself. A host on a rolling release names no
 // codename: then the archive is found by its usual path.
-func findMain(all []archive, distro, codename string) (archive, bool) {
+func findMain(all []aptArchive, distro, codename string) (aptArchive, bool) {
 	if codename != "" {
 		if a, ok := findSuite(all, codename); ok && slices.Contains(a.components, "main") {
 			return a, true
@@ -166,13 +166,13 @@ func findMain(all []archive, distro, codename string) (archive, bool) {
 			return a, true
 		}
 	}
-	return archive{}, false
+	return aptArchive{}, false
 }
 
 // findSuite finds an archive by suite. It prefers the distribution's own, known by its
 // usual suites or path, to a third party's, which can use the same codename.
-func findSuite(all []archive, suite string) (archive, bool) {
-	match := slices.DeleteFunc(slices.Clone(all), func(a archive) bool {
+func findSuite(all []aptArchive, suite string) (aptArchive, bool) {
+	match := slices.DeleteFunc(slices.Clone(all), func(a aptArchive) bool {
 		return !slices.Contains(a.suites, suite) || !slices.Contains(a.components, "main")
 	})
 	for _, a := range match {
@@ -183,7 +183,7 @@ func findSuite(all []archive, suite string) (archive, bool) {
 	if len(match) > 0 {
 		return match[0], true
 	}
-	return archive{}, false
+	return aptArchive{}, false
 }
 
 const (
@@ -255,6 +255,6 @@ func (i Images) unpack(ctx context.Context, id, from, dir string) error {
 		return err
 	}
 	defer r.Close()
-	_, err = tree.Unpack(filepath.Join(dir, path.Dir(from)), r, tree.Options{Exact: true, MaxFiles: maxRootFiles, MaxBytes: maxRootBytes})
+	_, err = archive.Unpack(filepath.Join(dir, path.Dir(from)), r, archive.Options{Exact: true, MaxFiles: maxRootFiles, MaxBytes: maxRootBytes})
 	return err
 }

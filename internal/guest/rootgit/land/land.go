@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/save"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -241,7 +241,7 @@ func (ld *Lander) deliver(ctx context.Context, w remote.Commits, l *Result, end 
 	return err
 }
 
-var aboutAuthor = pattern.New(`(?i)\b(author|committer|e-?mail|GH007|identity)\b`)
+var aboutAuthor = lazyregexp.New(`(?i)\b(author|committer|e-?mail|GH007|identity)\b`)
 
 // authorHint names the key that sets the commit author, if the remote's message is about that.
 func (ld *Lander) authorHint(err error) string {

@@ -11,7 +11,7 @@ import (
 	"unicode"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -147,7 +147,7 @@ const (
 	maxSaidLines = 30
 )
 
-var userInfo = pattern.New(`://[^/\s@]+@`)
+var userInfo = lazyregexp.New(`://[^/\s@]+@`)
 
 // masked returns the remote's output during a push, which git repeats line by line. It may contain anything,
 // for example a rejected credential.

@@ -19,7 +19,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
-	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
+	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
 )
 
 // Committer commits and archives as the agent's user.
@@ -293,7 +293,7 @@ const archiveNames = 200_000
 
 // inTree lists up to a number of files below a directory. It leaves out unreadable ones.
 func inTree(ctx context.Context, root string, most int) (paths []string, cut bool) {
-	_ = untrusted.Walk(root, func(path string, _ fs.FileInfo, err error) error {
+	_ = safeopen.Walk(root, func(path string, _ fs.FileInfo, err error) error {
 		if err == nil && path != root {
 			if cut = len(paths) == most; cut {
 				return fs.SkipAll

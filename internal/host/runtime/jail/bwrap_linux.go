@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/keep"
+	"github.com/sandbox-agent/sandbox-agent/internal/jailshim"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -206,7 +206,7 @@ type bwrapConfig struct {
 	folder, guest string
 	root          bool
 	machine       hostFiles
-	groups        []keep.Group
+	groups        []jailshim.Group
 	groupsInside  []string
 }
 
@@ -215,7 +215,7 @@ type bwrapConfig struct {
 func (j bwrapConfig) bubblewrap(program string, filter []byte) (argv []string, data [][]byte) {
 	args, data := j.arguments(filter)
 	data = append(data, []byte(strings.Join(args, "\x00")+"\x00"))
-	return []string{program, "--args", strconv.Itoa(keep.FirstData + len(data) - 1), "--", wire.GuestFile, "jail"}, data
+	return []string{program, "--args", strconv.Itoa(jailshim.FirstData + len(data) - 1), "--", wire.GuestFile, "jail"}, data
 }
 
 // arguments are bubblewrap's, and the data that they name by its descriptors.
@@ -224,7 +224,7 @@ func (j bwrapConfig) arguments(filter []byte) (argv []string, data [][]byte) {
 	add := func(args ...string) { argv = append(argv, args...) }
 	fd := func(content []byte) string {
 		data = append(data, content)
-		return strconv.Itoa(keep.FirstData + len(data) - 1)
+		return strconv.Itoa(jailshim.FirstData + len(data) - 1)
 	}
 	file := func(path, content string) { add("--perms", "0644", "--file", fd([]byte(content)), path) }
 	made := map[string]bool{"/": true}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"github.com/sandbox-agent/sandbox-agent/internal/cgroupfs"
-	"github.com/sandbox-agent/sandbox-agent/internal/keep"
+	"github.com/sandbox-agent/sandbox-agent/internal/jailshim"
 )
 
 // controllers are what limits a sandbox, and what counts its use of processors.
@@ -85,19 +85,19 @@ func parentsIn(mounts []*mountinfo.Info, own map[string]string) cgroupParents {
 }
 
 // groups are those of a sandbox, and where they show in it.
-func (p cgroupParents) groups(folder string, s startConfig) (all []keep.Group, inside []string) {
+func (p cgroupParents) groups(folder string, s startConfig) (all []jailshim.Group, inside []string) {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(folder)) // it never fails
 	name := fmt.Sprintf("sandbox-agent-%x", h.Sum64())
-	add := func(controller string, set func(unified bool) []keep.Setting) {
+	add := func(controller string, set func(unified bool) []jailshim.Setting) {
 		at, ok := p[controller]
 		if !ok {
 			return
 		}
 		dir := filepath.Join(at.dir, name)
-		i := slices.IndexFunc(all, func(g keep.Group) bool { return g.Dir == dir })
+		i := slices.IndexFunc(all, func(g jailshim.Group) bool { return g.Dir == dir })
 		if i < 0 {
-			all = append(all, keep.Group{Dir: dir, Unified: at.unified})
+			all = append(all, jailshim.Group{Dir: dir, Unified: at.unified})
 			shown := "/sys/fs/cgroup"
 			if !at.unified {
 				shown += "/" + controller
@@ -107,33 +107,33 @@ func (p cgroupParents) groups(folder string, s startConfig) (all []keep.Group, i
 		}
 		all[i].Set = append(all[i].Set, set(at.unified)...)
 	}
-	add("memory", func(unified bool) []keep.Setting {
+	add("memory", func(unified bool) []jailshim.Setting {
 		n := strconv.FormatInt(s.MemoryBytes, 10)
 		switch {
 		case s.MemoryBytes <= 0:
 			return nil
 		case unified:
-			return []keep.Setting{{File: "memory.max", Value: n}, {File: "memory.swap.max", Value: "0", Optional: true}}
+			return []jailshim.Setting{{File: "memory.max", Value: n}, {File: "memory.swap.max", Value: "0", Optional: true}}
 		}
-		return []keep.Setting{{File: "memory.limit_in_bytes", Value: n}, {File: "memory.memsw.limit_in_bytes", Value: n, Optional: true}}
+		return []jailshim.Setting{{File: "memory.limit_in_bytes", Value: n}, {File: "memory.memsw.limit_in_bytes", Value: n, Optional: true}}
 	})
-	add("pids", func(bool) []keep.Setting {
+	add("pids", func(bool) []jailshim.Setting {
 		if s.PIDs <= 0 {
 			return nil
 		}
-		return []keep.Setting{{File: "pids.max", Value: strconv.FormatInt(s.PIDs, 10)}}
+		return []jailshim.Setting{{File: "pids.max", Value: strconv.FormatInt(s.PIDs, 10)}}
 	})
-	add("cpu", func(unified bool) []keep.Setting {
+	add("cpu", func(unified bool) []jailshim.Setting {
 		const period = 100000 // the kernel's default, in microseconds
 		quota := strconv.FormatInt(int64(s.CPUs*period), 10)
 		switch {
 		case s.CPUs <= 0:
 			return nil
 		case unified:
-			return []keep.Setting{{File: "cpu.max", Value: fmt.Sprintf("%s %d", quota, period)}}
+			return []jailshim.Setting{{File: "cpu.max", Value: fmt.Sprintf("%s %d", quota, period)}}
 		}
-		return []keep.Setting{{File: "cpu.cfs_period_us", Value: strconv.Itoa(period)}, {File: "cpu.cfs_quota_us", Value: quota}}
+		return []jailshim.Setting{{File: "cpu.cfs_period_us", Value: strconv.Itoa(period)}, {File: "cpu.cfs_quota_us", Value: quota}}
 	})
-	add("cpuacct", func(bool) []keep.Setting { return nil })
+	add("cpuacct", func(bool) []jailshim.Setting { return nil })
 	return all, inside
 }

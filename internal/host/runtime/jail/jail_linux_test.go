@@ -21,7 +21,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/cgroupfs"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/keep"
+	"github.com/sandbox-agent/sandbox-agent/internal/jailshim"
 )
 
 var update = flag.Bool("update", false, "write golden files anew")
@@ -33,7 +33,7 @@ func TestBubblewrap(t *testing.T) {
 	for name, j := range map[string]bwrapConfig{
 		"root": {
 			startConfig: startConfig{UID: 0x70000001, GID: 0x70000001, MemoryBytes: 64 << 20, Mounts: []runtime.Mount{{Source: "/src/a", Target: "/src/deep/a/"}, {Source: "/data", Target: "/data", ReadOnly: true}}},
-			root:        true, groups: []keep.Group{{Dir: "/sys/fs/cgroup/memory/x"}}, groupsInside: []string{"/sys/fs/cgroup/memory"},
+			root:        true, groups: []jailshim.Group{{Dir: "/sys/fs/cgroup/memory/x"}}, groupsInside: []string{"/sys/fs/cgroup/memory"},
 		},
 		"user": {startConfig: startConfig{UID: 1000, GID: 1001, NetworkNone: true, MemoryBytes: 64 << 20}},
 	} {
@@ -48,7 +48,7 @@ func TestBubblewrap(t *testing.T) {
 			}
 		}
 		for i, d := range data {
-			b.WriteString("\n\n" + string(rune('0'+(keep.FirstData+i)/10)) + string(rune('0'+(keep.FirstData+i)%10)) + ":\n" + strings.TrimSpace(string(d)))
+			b.WriteString("\n\n" + string(rune('0'+(jailshim.FirstData+i)/10)) + string(rune('0'+(jailshim.FirstData+i)%10)) + ":\n" + strings.TrimSpace(string(d)))
 		}
 		golden := filepath.Join("testdata", name+".golden")
 		got := strings.TrimPrefix(b.String(), "\n") + "\n"
@@ -365,7 +365,7 @@ func TestParseParents(t *testing.T) {
 		}
 	}
 	groups, inside := got.groups("/state/x", startConfig{MemoryBytes: 1, CPUs: 0.5, PIDs: 7})
-	if len(groups) != 3 || len(inside) != 3 || groups[2].Set[1] != (keep.Setting{File: "cpu.cfs_quota_us", Value: "50000"}) {
+	if len(groups) != 3 || len(inside) != 3 || groups[2].Set[1] != (jailshim.Setting{File: "cpu.cfs_quota_us", Value: "50000"}) {
 		t.Errorf("%+v, %v", groups, inside)
 	}
 	for _, p := range parentsIn(mounts("30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"), cgroupfs.Paths("0::/user.slice/a.scope\n")) {

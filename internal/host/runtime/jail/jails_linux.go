@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/keep"
-	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
+	"github.com/sandbox-agent/sandbox-agent/internal/jailshim"
+	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
@@ -319,7 +319,7 @@ func (s *jails) Logs(_ context.Context, id string, o runtime.LogOptions) error {
 	}
 	defer f.close()
 	me := uint32(os.Geteuid())
-	b, err := untrusted.Read(f.root, keep.LogFile, &me, maxLog)
+	b, err := safeopen.Read(f.root, jailshim.LogFile, &me, maxLog)
 	if errors.Is(err, fs.ErrNotExist) || o.Stderr == nil {
 		return nil
 	}
@@ -387,7 +387,7 @@ func (s *jails) Remove(ctx context.Context, id string) error {
 	if errors.Is(err, runtime.ErrNotFound) {
 		return nil
 	}
-	if errors.Is(err, untrusted.ErrUnsafe) {
+	if errors.Is(err, safeopen.ErrUnsafe) {
 		path := filepath.Join(s.dir, id)
 		if st, serr := os.Lstat(path); serr == nil && !st.IsDir() { // a file or link in place of the folder
 			return os.Remove(path)
@@ -413,10 +413,10 @@ func (s *jails) remove(ctx context.Context, f *folder) error {
 	errs := []error{f.removeGroups()}
 	// The name is free at once, and a folder that is half removed is no sandbox.
 	away := filepath.Join(s.dir, goingAway+filepath.Base(f.path))
-	if err := errors.Join(keep.RemoveAll(away), os.Rename(f.path, away)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := errors.Join(jailshim.RemoveAll(away), os.Rename(f.path, away)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(append(errs, fmt.Errorf("remove the sandbox's folder: %w", err))...)
 	}
-	return errors.Join(append(errs, keep.RemoveAll(away))...)
+	return errors.Join(append(errs, jailshim.RemoveAll(away))...)
 }
 
 // freshTime is how long a folder is somebody's that is being made or removed.

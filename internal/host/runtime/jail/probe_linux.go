@@ -11,7 +11,7 @@ import (
 	"syscall"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
-	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
+	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
 )
 
 // triedFile says under which circumstances an empty jail could be made: a trial costs as much as bubblewrap itself.
@@ -23,7 +23,7 @@ func (s *jails) tried(ctx context.Context) error {
 	if dir, err := os.OpenRoot(s.o.State); err == nil {
 		defer dir.Close()
 		me := uint32(os.Geteuid())
-		if had, err := untrusted.Read(dir, triedFile, &me, int64(len(now))); err == nil && now != "" && string(had) == now {
+		if had, err := safeopen.Read(dir, triedFile, &me, int64(len(now))); err == nil && now != "" && string(had) == now {
 			return nil
 		}
 	}

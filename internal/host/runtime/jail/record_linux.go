@@ -17,8 +17,8 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
-	"github.com/sandbox-agent/sandbox-agent/internal/keep"
-	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
+	"github.com/sandbox-agent/sandbox-agent/internal/jailshim"
+	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
@@ -87,14 +87,14 @@ func openFolder(path string) (*folder, error) {
 		return nil, runtime.ErrNotFound
 	}
 	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENOTDIR) {
-		return nil, untrusted.ErrUnsafe
+		return nil, safeopen.ErrUnsafe
 	}
 	if err != nil {
 		return nil, err
 	}
 	st, err := dir.Stat()
 	if err == nil && st.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
-		err = untrusted.ErrUnsafe
+		err = safeopen.ErrUnsafe
 	}
 	var root *os.Root
 	if err == nil {
@@ -149,7 +149,7 @@ func (f *folder) record() (r record, err error) {
 
 func (f *folder) read(name string, v any) error {
 	me := uint32(os.Geteuid())
-	b, err := untrusted.Read(f.root, name, &me, maxRecord)
+	b, err := safeopen.Read(f.root, name, &me, maxRecord)
 	if err == nil {
 		err = json.Unmarshal(b, v)
 	}
@@ -226,7 +226,7 @@ func (f *folder) shim() *shim {
 func (f *folder) removeGroups() error {
 	var errs []error
 	for _, dir := range f.shim().Groups {
-		errs = append(errs, keep.RemoveGroup(dir))
+		errs = append(errs, jailshim.RemoveGroup(dir))
 	}
 	return errors.Join(errs...)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
-	"github.com/sandbox-agent/sandbox-agent/internal/keep"
+	"github.com/sandbox-agent/sandbox-agent/internal/jailshim"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
@@ -144,7 +144,7 @@ func (s *jails) start(ctx context.Context, f *folder, r record, guest string) er
 		return err
 	}
 	defer listener.Close()
-	log, err := os.OpenFile(f.at(keep.LogFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+	log, err := os.OpenFile(f.at(jailshim.LogFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return fmt.Errorf("open the sandbox's log: %w", err)
 	}
@@ -179,9 +179,9 @@ func (s *jails) start(ctx context.Context, f *folder, r record, guest string) er
 	err = f.write(keeperFile, k, false)
 	if err == nil {
 		to := json.NewEncoder(inW)
-		err = errors.Join(to.Encode(plan), to.Encode(keep.Go), inW.Close())
+		err = errors.Join(to.Encode(plan), to.Encode(jailshim.Go), inW.Close())
 	}
-	var answer keep.Ready
+	var answer jailshim.Ready
 	if err == nil {
 		err = json.NewDecoder(io.LimitReader(outR, maxAnswer)).Decode(&answer)
 	}
@@ -216,8 +216,8 @@ func (f *folder) listen(ctx context.Context) (*os.File, error) {
 	return u.File()
 }
 
-func (s *jails) plan(f *folder, r record, guest string) (keep.Config, error) {
-	p := keep.Config{Dir: f.path, Throwaway: r.Throwaway, End: syscall.SIGKILL, Env: []string{}}
+func (s *jails) plan(f *folder, r record, guest string) (jailshim.Config, error) {
+	p := jailshim.Config{Dir: f.path, Throwaway: r.Throwaway, End: syscall.SIGKILL, Env: []string{}}
 	config := r.Config
 	at := findParents()
 	var inside []string
@@ -236,7 +236,7 @@ func (s *jails) plan(f *folder, r record, guest string) (keep.Config, error) {
 		if os.Geteuid() == 0 {
 			config.User = fmt.Sprintf("%d:%d", r.UID, r.GID)
 		}
-		if _, held := at["memory"]; !held && r.MemoryBytes > 0 { // the parent measures its use (internal/keep/watch_linux.go)
+		if _, held := at["memory"]; !held && r.MemoryBytes > 0 { // the parent measures its use (internal/jailshim/watch_linux.go)
 			p.WatchBytes, config.DataBytes = r.MemoryBytes, uint64(r.MemoryBytes)
 		}
 		if _, held := at["pids"]; !held && r.PIDs > 0 {
@@ -244,11 +244,11 @@ func (s *jails) plan(f *folder, r record, guest string) (keep.Config, error) {
 		}
 		filter, err := proc.CallFilter()
 		if err != nil {
-			return keep.Config{}, err
+			return jailshim.Config{}, err
 		}
 		m, err := look(r.Root)
 		if err != nil {
-			return keep.Config{}, err
+			return jailshim.Config{}, err
 		}
 		j := bwrapConfig{
 			startConfig:  r.startConfig,
@@ -261,7 +261,7 @@ func (s *jails) plan(f *folder, r record, guest string) (keep.Config, error) {
 		}
 		bwrap, err := proc.Find(program)
 		if err != nil {
-			return keep.Config{}, noBubblewrap
+			return jailshim.Config{}, noBubblewrap
 		}
 		p.Argv, p.Data = j.bubblewrap(bwrap, filter)
 		// A program that needs new privileges is not given less before.

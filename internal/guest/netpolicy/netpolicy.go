@@ -1,0 +1,179 @@
+// Package netpolicy applies the network policy and starts the model gateway, passes their settings to the task
+// and reports their use in the result.
+package netpolicy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/egress"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/gateway"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/guard"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// modelsLog is the gateway's audit log, below workorder.LogsDir.
+	modelsLog = "gateway.jsonl"
+	// maxModelsLog bounds it, in bytes: a line has some 300.
+	maxModelsLog = 16 << 20
+)
+
+// Task receives the gateway's address.
+type Task interface {
+	Setenv(name, value string)
+}
+
+// Enforcer is the network policy and the model gateway. It implements boot.PolicyEnforcer.
+type Enforcer struct {
+	Policy *egress.Egress
+	Hosts  *TrustedHosts
+	Order  *workorder.Order
+	Task   Task
+	Models *gateway.Models // nil if the order has no routes
+	Audit  io.Closer       // of Models
+	Guard  *guard.Guard
+	Log    *slog.Logger
+}
+
+// NewModels creates the gateway of the order's routes and its log in the directory logs; nil if there are no routes.
+func NewModels(log *slog.Logger, env *workorder.Envelope, logs string, emit func(workorder.Event)) (*gateway.Models, io.Closer, error) {
+	if len(env.Order.Gateway.Routes) == 0 {
+		return nil, nil, nil
+	}
+	var w io.WriteCloser = discard{}
+	if logs != "" {
+		f, err := os.Create(filepath.Join(logs, modelsLog))
+		if err != nil {
+			return nil, nil, fmt.Errorf("open the gateway's log: %w", err)
+		}
+		w = f
+	}
+	m, err := gateway.NewModels(gateway.ModelsConfig{
+		Gateway: env.Order.Gateway, Secrets: env.Secrets, Audit: proc.NewHead(w, maxModelsLog), Log: log,
+		Network: env.Order.Network, Emit: emit,
+	})
+	if err != nil {
+		return nil, nil, errors.Join(err, w.Close())
+	}
+	return m, w, nil
+}
+
+// discard is the log of a gateway that is only planned.
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+func (discard) Close() error                { return nil }
+
+// Up applies the policy, and passes the gateway's address to the task.
+func (e *Enforcer) Up(ctx context.Context) error {
+	if err := e.Policy.Up(ctx); err != nil {
+		return fmt.Errorf("apply the network policy: %w", err)
+	}
+	e.Hosts.start(ctx, e.Policy)
+	if e.Models == nil {
+		return nil
+	}
+	if err := e.Models.Start(ctx); err != nil {
+		return fmt.Errorf("start the model gateway: %w", err)
+	}
+	e.Models.SetBudget(e.Order.MaxBudgetUSD) // setup may use models, too
+	for name, value := range e.Models.Env() {
+		e.Task.Setenv(name, value)
+		if _, own := e.Order.Env[name]; own { // the gateway, not the task, uses the project's server setting
+			e.Order.Env[name] = value
+		}
+	}
+	return nil
+}
+
+// Seal applies the policy to the inner engine, too.
+func (e *Enforcer) Seal(ctx context.Context) error { return e.Policy.Seal(ctx) }
+
+// Report is safe to call if nothing was ever started.
+func (e *Enforcer) Report(r *workorder.Result) {
+	report := e.Policy.Report()
+	r.Network, r.Refusals = &report, e.Guard.Refusals()
+}
+
+// Close ends guard, gateway, resolver and proxy. The kernel's rules stay as long as the box: remaining
+// processes reach nothing.
+func (e *Enforcer) Close() {
+	e.Guard.Close()
+	e.Policy.Close()
+	if e.Models == nil {
+		return
+	}
+	e.Models.Stop()
+	if err := e.Audit.Close(); err != nil {
+		e.Log.Warn("close the gateway's log", "error", err)
+	}
+}
+
+// resolveTime bounds the resolution of the hosts that boot talks to: the box starts without their addresses
+// if the resolver is slow, since they are only used to keep inner networks away from them.
+const resolveTime = 3 * time.Second
+
+// TrustedHosts are the servers that boot itself talks to during a run: resolvers, git and models. An inner
+// network with one of their addresses would hide them.
+type TrustedHosts struct {
+	names  []string
+	done   chan struct{} // closed once prefixes are known
+	ranges []netip.Prefix
+}
+
+// NewTrustedHosts returns the hosts of an order. Their addresses are resolved once the policy is in force.
+func NewTrustedHosts(o *workorder.Order) *TrustedHosts {
+	t := &TrustedHosts{names: []string{hostOf(o.CloneURL)}, done: make(chan struct{})}
+	for _, r := range o.Gateway.Routes {
+		t.names = append(t.names, hostOf(r.BaseURL))
+	}
+	return t
+}
+
+// hostOf returns the host of a URL, or of git's user@host:path; empty if it has none.
+func hostOf(remote string) string {
+	if u, err := url.Parse(remote); err == nil && u.Host != "" {
+		return u.Hostname()
+	}
+	before, _, ok := strings.Cut(remote, ":")
+	if !ok || strings.Contains(before, "/") {
+		return ""
+	}
+	return before[strings.LastIndex(before, "@")+1:]
+}
+
+// start resolves the addresses; it is called once, before any call of Prefixes.
+func (t *TrustedHosts) start(ctx context.Context, e *egress.Egress) {
+	go func() {
+		defer close(t.done)
+		ctx, cancel := context.WithTimeout(ctx, resolveTime)
+		defer cancel()
+		all := e.Resolvers()
+		for _, name := range t.names {
+			if name != "" {
+				all = append(all, e.Resolve(ctx, name)...)
+			}
+		}
+		for _, a := range all {
+			a = a.WithZone("")
+			t.ranges = append(t.ranges, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}()
+}
+
+// Prefixes returns their addresses. It waits for the resolver, resolveTime at most.
+func (t *TrustedHosts) Prefixes() []netip.Prefix {
+	<-t.done
+	return t.ranges
+}

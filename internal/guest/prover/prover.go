@@ -1,0 +1,138 @@
+// Package prover implements boot's proof: it runs the project's checks on both commits of a task in clean
+// environments, next to a renewed engine, with a browser that views the pages.
+package prover
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/innerengine"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/runner"
+	"github.com/sandbox-agent/sandbox-agent/runner/proof"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Prover implements boot.Prover.
+type Prover struct {
+	// Config returns the configuration of the runner's validate commands.
+	Config     func() runner.Config
+	Repo       *rootgit.Repository
+	Containers *innerengine.Containers
+	Rooms      *Rooms
+	State      string // root only; RecordBaseline stores the image's content there
+	Dir        string // directory for the checkouts of a proof
+}
+
+// Wanted reports whether the work is to be proven.
+func Wanted(o *workorder.Order) bool {
+	return o.Repo != "" && !o.NoProof && o.Mode != workorder.ModePlan
+}
+
+// RecordBaseline records the image's content where code of the task can write.
+func (p *Prover) RecordBaseline(ctx context.Context) error {
+	return p.Rooms.recordBaseline(ctx, p.State)
+}
+
+// Prove runs the checks, and views the pages if the project has a development server.
+func (p *Prover) Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
+	pc, cfg, shell := p.config()
+	if cfg.Order.Dev == nil {
+		pr, err := p.run(ctx, pc, base, head)
+		return pr, nil, err
+	}
+	look := newLook(cfg, shell)
+	pc.Visit = look.visit
+	pr, err := p.run(ctx, pc, base, head)
+	return pr, look.compare(ctx, pr), err
+}
+
+// maxBaseRuns bounds the stored results of the checks on the base, in bytes.
+const maxBaseRuns = 64 << 20
+
+// RunBase runs the checks on the commit in the work tree, to fill their caches and so that no proof has to run
+// them there again.
+func (p *Prover) RunBase(ctx context.Context, commit string) {
+	pc, cfg, _ := p.config()
+	known := proof.RunBase(ctx, pc, commit)
+	if known == nil || p.Rooms.Snapshots == nil {
+		return
+	}
+	b, err := json.Marshal(known)
+	if b = []byte(cfg.Redact.String(string(b))); err == nil && len(b) <= maxBaseRuns {
+		p.Rooms.Snapshots.Attach(b)
+	}
+}
+
+// baseRuns returns the results of RunBase, in this box or in an earlier one; nil if there are none.
+func (p *Prover) baseRuns() *proof.BaseRuns {
+	if p.Rooms.Snapshots == nil {
+		return nil
+	}
+	known := &proof.BaseRuns{}
+	if err := json.Unmarshal(p.Rooms.Snapshots.Attached(), known); err != nil {
+		return nil
+	}
+	return known
+}
+
+// run notes on a proof without clean environments that it counts less.
+func (p *Prover) run(ctx context.Context, pc proof.Config, base, head string) (*workorder.Proof, error) {
+	// Otherwise code of the commits could read, from a room, commits that the agent's attempts pushed to the
+	// remote.
+	defer p.Repo.Gate.Only(pc.Mirror.Dir)()
+	pr, err := proof.Run(ctx, pc, base, head)
+	if pc.Rooms == nil {
+		pr.Reasons = pr.Reasons.And(workorder.ReasonRoomNotClean, "the Supabase stack cannot be reset: both sides ran next to the agent's data")
+	}
+	return pr, err
+}
+
+// Checks is Prove without viewing pages.
+func (p *Prover) Checks(ctx context.Context, base, head string) (*workorder.Proof, error) {
+	pc, _, _ := p.config()
+	return p.run(ctx, pc, base, head)
+}
+
+// shellFunc runs a command of a proof.
+type shellFunc = func(ctx context.Context, c proof.CommandLine) runner.ShellResult
+
+// config returns the configuration of a proof without pages, and its parts.
+func (p *Prover) config() (proof.Config, runner.Config, shellFunc) {
+	cfg := p.Config()
+	mirror := p.Repo.Repos.Before()
+	shell := func(ctx context.Context, c proof.CommandLine) runner.ShellResult {
+		side := cfg
+		side.Workspace, side.Env, side.User = c.Dir, c.Env, c.User
+		// The output of the commands is in their logs: a check that fails on base, as it should, looks like a
+		// problem in a live view.
+		side.Emit = func(e workorder.Event) {
+			if e.Type != workorder.EventOutput {
+				cfg.Emit(e)
+			}
+		}
+		return runner.Shell(ctx, side, runner.ShellCommand{Name: c.Name, Run: c.Run, Log: c.Log})
+	}
+	pc := proof.Config{
+		Containers: p.Containers,
+		Order:      cfg.Order, Mirror: mirror, Objects: p.Repo.Repos.Outbox(), Dir: p.Dir,
+		Home: cfg.Home, Workspace: cfg.Workspace, OutDir: cfg.OutDir, User: cfg.User, Env: cfg.Env, Emit: cfg.Emit, Redact: cfg.Redact,
+		Prepare: func(ctx context.Context, dir string, user *proc.Credential) error {
+			w := &rootgit.Workspace{Dir: dir, User: user, Home: cfg.Home}
+			warning, err := w.WriteEnvFile(ctx, cfg.Order.Env)
+			if warning != "" {
+				cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: warning})
+			}
+			return err
+		},
+		Shell: func(ctx context.Context, c proof.CommandLine) proof.Outcome {
+			r := shell(ctx, c)
+			return proof.Outcome{ExitCode: r.ExitCode, Duration: r.Duration, Err: r.Err, Warning: r.Warning}
+		},
+	}
+	if !cfg.Order.Supabase {
+		pc.Rooms, pc.BaseRuns = p.Rooms, p.baseRuns()
+	}
+	return pc, cfg, shell
+}

@@ -1,0 +1,141 @@
+package supervise
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+// buryPause is the interval of checks for orphans that have ended: one check finds all of them.
+const buryPause = 100 * time.Millisecond
+
+// followPause is the interval of checks of abandoned processes: a process that they start must be seen before
+// its parent ends, or it is taken for a stray.
+const followPause = 5 * time.Second
+
+// adopter holds the processes that this one has adopted: those that lost their parent and their supervisor.
+// Processes that a command left at its own end stay; those whose supervisor was killed are killed.
+type adopter struct {
+	mu      sync.Mutex
+	orphans map[Orphan]bool
+}
+
+// current is this process's adopter, set by Adopt.
+var current atomic.Pointer[adopter]
+
+// Adopt makes this process, whose only children are those of package proc, the parent of orphans. It is
+// called once, before Start.
+func Adopt() error {
+	if err := proc.Adopt(); err != nil {
+		return fmt.Errorf("adopt orphans: %w", err)
+	}
+	a := &adopter{orphans: map[Orphan]bool{}}
+	current.Store(a)
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGCHLD)
+	go func() {
+		look := time.NewTicker(followPause)
+		for {
+			select {
+			case <-ended:
+				time.Sleep(buryPause)
+				bury(proc.Processes())
+			case <-look.C:
+				a.mu.Lock()
+				if len(a.orphans) > 0 {
+					a.follow(proc.Processes())
+				}
+				a.mu.Unlock()
+			}
+		}
+	}()
+	return nil
+}
+
+func (a *adopter) add(all []Orphan) {
+	if a == nil || len(all) == 0 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, l := range all {
+		a.orphans[l] = true
+	}
+	a.follow(proc.Processes())
+}
+
+// follow includes all descendants of abandoned processes, so that their parents may end, and forgets those
+// that are gone.
+func (a *adopter) follow(all []proc.Info) {
+	next := map[Orphan]bool{}
+	var roots []int
+	for _, r := range all {
+		if a.orphans[Orphan{r.PID, r.Start}] {
+			next[Orphan{r.PID, r.Start}] = true
+			roots = append(roots, r.PID)
+		}
+	}
+	for _, r := range proc.Descendants(all, roots...) {
+		next[Orphan{r.PID, r.Start}] = true
+	}
+	a.orphans = next
+}
+
+const (
+	// strayRounds bounds the rounds of a kill: even processes that fork as fast as they die are gone within a
+	// few.
+	strayRounds = 500
+	// strayLooks is how many checks in a row must find no stray: one that starts during a check may be missed.
+	strayLooks = 5
+)
+
+// killStrays kills processes without a supervisor.
+func (a *adopter) killStrays() {
+	if a == nil {
+		return
+	}
+	for round, none := 0, 0; round < strayRounds && none < strayLooks; round++ {
+		strays := a.strays()
+		for _, r := range strays {
+			_ = syscall.Kill(r.PID, syscall.SIGKILL)
+		}
+		none++
+		if len(strays) > 0 {
+			none = 0
+		}
+		time.Sleep(lookPause)
+		bury(proc.Processes())
+	}
+}
+
+// strays returns the processes that this one has adopted, with their descendants, except abandoned ones.
+func (a *adopter) strays() []proc.Info {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := proc.Processes()
+	a.follow(all)
+	children := proc.Children()
+	watched := map[int]bool{}
+	for _, pid := range children {
+		watched[pid] = true
+	}
+	for _, r := range proc.Descendants(all, children...) {
+		watched[r.PID] = true
+	}
+	var strays []proc.Info
+	for _, r := range proc.Descendants(all, os.Getpid()) {
+		if !watched[r.PID] && !a.orphans[Orphan{r.PID, r.Start}] {
+			strays = append(strays, r)
+		}
+	}
+	return strays
+}
+
+// EndAll kills all descendants of this process, which adopts, including processes that commands have left.
+func EndAll() { proc.EndChildren(func() { bury(proc.Processes()) }) }
