@@ -154,7 +154,7 @@ func newBox(t *testing.T, p workorder.NetworkPolicy, resolvers ...netip.Addr) *b
 	var err error
 	b.e, err = egress.New(egress.Config{
 		Policy: p, EngineGID: engineGID, Resolvers: resolvers, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		Origin: origin.New(nil, func(_ context.Context, ip netip.Addr) string {
+		Origin: connowner.New(nil, func(_ context.Context, ip netip.Addr) string {
 			if ip.String() == "10.213.1.2" {
 				return "web"
 			}
