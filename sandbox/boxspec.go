@@ -13,13 +13,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/boxruntime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/standing"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -39,7 +39,7 @@ type Secrets struct {
 func (s Spec) wantsBox() bool { return s.Box != nil }
 
 // boxes returns the runtime of kind box.
-func (cr *creator) boxes(e *docker.Engine, o Options) *standing.Runtime {
+func (cr *creator) boxes(e *docker.Engine, o Options) *boxruntime.Runtime {
 	dir, err := o.stateDir()
 	if err != nil {
 		dir = os.TempDir() // it holds only a lock
@@ -52,7 +52,7 @@ func (cr *creator) boxes(e *docker.Engine, o Options) *standing.Runtime {
 	if volume == "" {
 		volume = runtime.CacheVolume
 	}
-	return &standing.Runtime{
+	return &boxruntime.Runtime{
 		ContainerEngine: e, Images: provision.Images{Client: e.Client(), Version: version.String(), StateDir: dir, Programs: cr.programs},
 		CacheVolume: volume, Log: log, Progress: progress(o.Progress),
 		LoadOrder: func(ctx context.Context, b runtime.Instance) (*workorder.Envelope, error) {
@@ -147,7 +147,7 @@ func (s Spec) local() bool {
 func (s *Spec) bundle(ctx context.Context) (file, base string, remove func(), err error) {
 	t, err := git.RepoTransport(s.Repo)
 	if bad, ok := errors.AsType[*git.RepoURLError](err); ok {
-		return "", "", nil, fault.New(workorder.ExitUsage, fmt.Errorf("repository: %w: repo: %w", ErrInvalidSpec, err), bad.Hint)
+		return "", "", nil, exiterr.New(workorder.ExitUsage, fmt.Errorf("repository: %w: repo: %w", ErrInvalidSpec, err), bad.Hint)
 	}
 	if t != git.TransportLocal {
 		return "", "", func() {}, nil

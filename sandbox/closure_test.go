@@ -26,7 +26,7 @@ func TestClosure(t *testing.T) {
 		}
 		for _, forbidden := range []string{
 			"github.com/google/go-github", module + "projects", module + "runner", module + "internal/forge", module + "internal/guest",
-			module + "internal/host/launch", module + "internal/host/store", module + "internal/host/trust", module + "internal/host/tasks",
+			module + "internal/host/launch", module + "internal/host/taskstore", module + "internal/host/trust", module + "internal/host/tasks",
 			module + "internal/front/cli",
 		} {
 			if path == forbidden || strings.HasPrefix(path, forbidden+"/") {

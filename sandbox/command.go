@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/wire"
@@ -121,7 +121,7 @@ func (in *instance) start(ctx context.Context, c Command) (*Process, error) {
 	switch {
 	case c.Unrecorded:
 	case c.Background:
-		in.note(registry.Event{Event: registry.EventExecuted, Program: c.Argv[0], Background: true})
+		in.note(sandboxstore.Event{Event: sandboxstore.EventExecuted, Program: c.Argv[0], Background: true})
 	default:
 		p.in, p.program = in, c.Argv[0]
 	}
@@ -224,7 +224,7 @@ func (p *Process) Wait(ctx context.Context, stdout, stderr io.Writer) (RunResult
 		return RunResult{}, public(err)
 	}
 	if p.in != nil {
-		p.in.note(registry.Event{Event: registry.EventExecuted, Program: p.program, Code: &exit.Code, Millis: exit.DurationMS})
+		p.in.note(sandboxstore.Event{Event: sandboxstore.EventExecuted, Program: p.program, Code: &exit.Code, Millis: exit.DurationMS})
 	}
 	return RunResult{
 		ID: p.ID(), ExitCode: exit.Code, Signal: syscall.Signal(exit.Signal), TimedOut: exit.TimedOut, OutOfMemory: exit.OutOfMemory,

@@ -11,13 +11,13 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/worktree"
 )
 
-// A named sandbox is complete when it has its clone and its earlier work. registry.Creation is written before a sandbox
+// A named sandbox is complete when it has its clone and its earlier work. sandboxstore.Creation is written before a sandbox
 // is created and removed last. A command that finds it, while no other command holds the name's lock, recreates the
 // sandbox: no user command has run in it yet.
 
@@ -43,18 +43,18 @@ func (rs *records) incomplete(name string) error {
 }
 
 // begin records the creation before it starts.
-func (rs *records) begin(s Spec, c registry.Creation) error {
+func (rs *records) begin(s Spec, c sandboxstore.Creation) error {
 	spec, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	c.Record = registry.Record{Runtime: string(s.Runtime), Spec: spec, Created: time.Now().UTC()}
+	c.Record = sandboxstore.Record{Runtime: string(s.Runtime), Spec: spec, Created: time.Now().UTC()}
 	return rs.kept.Begin(s.Name, c)
 }
 
 // createNamed creates a named sandbox from a complete spec, or from the creation's snapshot. It leaves none after an
 // error. The caller holds the name's lock.
-func (cr *creator) createNamed(ctx context.Context, p *backend, r runtime.SandboxRuntime, s Spec, c registry.Creation) (*instance, error) {
+func (cr *creator) createNamed(ctx context.Context, p *backend, r runtime.SandboxRuntime, s Spec, c sandboxstore.Creation) (*instance, error) {
 	if err := cr.abandon(ctx, s.Name); err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (l *lookup) taken(ctx context.Context, p *backend, name string) error {
 
 // build creates a sandbox whose creation record exists, and stores its record. With an error it returns the sandbox if
 // that exists.
-func (cr *creator) build(ctx context.Context, r runtime.SandboxRuntime, s Spec, c registry.Creation) (*instance, error) {
+func (cr *creator) build(ctx context.Context, r runtime.SandboxRuntime, s Spec, c sandboxstore.Creation) (*instance, error) {
 	in, err := cr.make(ctx, r, s, c.Snapshot)
 	if err != nil {
 		return in, err
@@ -124,7 +124,7 @@ func (cr *creator) build(ctx context.Context, r runtime.SandboxRuntime, s Spec, 
 		return in, err
 	}
 	in.making = false
-	in.note(registry.Event{Event: c.Event, Detail: c.Detail})
+	in.note(sandboxstore.Event{Event: c.Event, Detail: c.Detail})
 	return in, nil
 }
 
@@ -142,7 +142,7 @@ func (cr *creator) complete(ctx context.Context, name string) (*instance, error)
 				return nil, errors.Join(err, cr.kept.Complete(name))
 			}
 		}
-		s, c = half.spec, registry.Creation{Snapshot: half.from, Restore: true, Event: registry.EventRecreated, Detail: half.spec.Image}
+		s, c = half.spec, sandboxstore.Creation{Snapshot: half.from, Restore: true, Event: sandboxstore.EventRecreated, Detail: half.spec.Image}
 		if err := cr.begin(s, c); err != nil {
 			return nil, err
 		}
@@ -230,10 +230,10 @@ func (cr *creator) again(ctx context.Context, name string) (now *instance, c *wi
 		if c, err = now.connect(ctx, true); !errors.Is(err, runtime.ErrNotStarted) {
 			return now, c, err
 		}
-		err = cr.begin(now.spec, registry.Creation{Snapshot: now.from, Event: registry.EventCreated, Detail: now.spec.Image})
+		err = cr.begin(now.spec, sandboxstore.Creation{Snapshot: now.from, Event: sandboxstore.EventCreated, Detail: now.spec.Image})
 	} else if errors.Is(err, ErrNotFound) {
 		if now, err = cr.remember(ctx, name, err); err == nil {
-			err = cr.begin(now.spec, registry.Creation{Restore: true, Event: registry.EventRecreated, Detail: now.spec.Image})
+			err = cr.begin(now.spec, sandboxstore.Creation{Restore: true, Event: sandboxstore.EventRecreated, Detail: now.spec.Image})
 		}
 	}
 	if err != nil {
@@ -301,7 +301,7 @@ func (in *instance) refill(ctx context.Context) error {
 			return err
 		}
 		if err := in.c.begin(
-			s, registry.Creation{Snapshot: in.from, Restore: true, Event: registry.EventRecreated, Detail: s.Image},
+			s, sandboxstore.Creation{Snapshot: in.from, Restore: true, Event: sandboxstore.EventRecreated, Detail: s.Image},
 		); err != nil {
 			return err
 		}
@@ -322,7 +322,7 @@ func (in *instance) refill(ctx context.Context) error {
 			return err
 		}
 	}
-	in.note(registry.Event{Event: registry.EventRecreated, Detail: s.Image})
+	in.note(sandboxstore.Event{Event: sandboxstore.EventRecreated, Detail: s.Image})
 	return nil
 }
 

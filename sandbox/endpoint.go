@@ -7,7 +7,7 @@ import (
 	"net"
 	"strconv"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/portforward"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
@@ -58,7 +58,7 @@ type Endpoint struct {
 	Port  int    // in the sandbox
 	Local string // 127.0.0.1:port
 
-	e *porter.Endpoint
+	e *portforward.Endpoint
 }
 
 const highestPort = 65535
@@ -73,7 +73,7 @@ func (e *Endpoints) Expose(ctx context.Context, port, local int) (*Endpoint, err
 	if port < 1 || port > highestPort || local < 0 || local > highestPort {
 		return nil, fmt.Errorf("port %d at %d is %w: ports are 1 to %d", port, local, ErrInvalidSpec, highestPort)
 	}
-	l, err := porter.Listen(ctx, local, func(ctx context.Context) (net.Conn, error) { return e.DialPort(ctx, port) })
+	l, err := portforward.Listen(ctx, local, func(ctx context.Context) (net.Conn, error) { return e.DialPort(ctx, port) })
 	if err != nil {
 		return nil, fmt.Errorf("serve port %d of sandbox %s: %w: %w", port, e.in.spec.Name, ErrPortUnavailable, err)
 	}

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/wireserver"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -70,7 +70,7 @@ func newFake(t *testing.T) *fake {
 
 func (f *fake) newManager(state string) *Manager {
 	cr := &creator{lookup: lookup{
-		records: records{state, registry.New(state)},
+		records: records{state, sandboxstore.New(state)},
 		all:     backends{{RuntimeContainer, namePrefix, func() (runtime.SandboxRuntime, error) { return f, nil }}},
 	}}
 	cr.creator = cr

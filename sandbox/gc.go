@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 )
 
 // GCKind is a kind of action of GC.
@@ -183,7 +183,7 @@ func (c *collector) forget(ctx context.Context, name string) {
 	}
 	c.forgotten[name] = true
 	c.do(GCForgetSandbox, name, func() error {
-		c.m.note(registry.Event{Sandbox: name, Event: registry.EventRemoved})
+		c.m.note(sandboxstore.Event{Sandbox: name, Event: sandboxstore.EventRemoved})
 		return errors.Join(c.m.endpoints(ctx, name), c.m.kept.Remove(name))
 	})
 }

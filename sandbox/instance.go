@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/worktree"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -77,7 +77,7 @@ func (in *instance) info() Info {
 }
 
 // note adds to the history of a named sandbox. It ignores errors: a full disk must not stop the user's work.
-func (in *instance) note(e registry.Event) {
+func (in *instance) note(e sandboxstore.Event) {
 	if in.spec.Lifetime != LifetimeEphemeral {
 		e.Sandbox = in.spec.Name
 		in.c.note(e)
@@ -150,7 +150,7 @@ func (in *instance) stop(ctx context.Context) error {
 	in.mu.Lock()
 	in.running, in.ended = false, true
 	in.mu.Unlock()
-	in.note(registry.Event{Event: registry.EventStopped})
+	in.note(sandboxstore.Event{Event: sandboxstore.EventStopped})
 	return nil
 }
 
@@ -202,7 +202,7 @@ func (in *instance) dial(ctx context.Context, wake bool) (*wireclient.Client, er
 		return nil, public(fmt.Errorf("sandbox %s: %w", in.spec.Name, err))
 	}
 	if wake && ended {
-		in.note(registry.Event{Event: registry.EventStarted})
+		in.note(sandboxstore.Event{Event: sandboxstore.EventStarted})
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -293,12 +293,12 @@ func (in *instance) remove(ctx context.Context, after func() error) error {
 	if err := errors.Join(left, in.c.kept.Remove(in.spec.Name)); err != nil {
 		return err
 	}
-	in.note(registry.Event{Event: registry.EventRemoved})
+	in.note(sandboxstore.Event{Event: sandboxstore.EventRemoved})
 	return after()
 }
 
 // replace recreates the sandbox from a spec.
-func (in *instance) replace(ctx context.Context, s Spec, c registry.Creation) (*Sandbox, error) {
+func (in *instance) replace(ctx context.Context, s Spec, c sandboxstore.Creation) (*Sandbox, error) {
 	err := errors.Join(in.usable(), sameMounts(s.Mounts))
 	if err == nil {
 		err = s.guard(ctx)

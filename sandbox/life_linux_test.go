@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 )
 
 // What somebody else has removed is made anew by its next use, once, and what we have removed is not.
@@ -256,7 +256,7 @@ func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	f, state := newFake(t), t.TempDir()
 	m := f.newManager(state)
-	half := func(name string, c registry.Creation) {
+	half := func(name string, c sandboxstore.Creation) {
 		t.Helper()
 		sb := create(t, m, Spec{Name: name, Title: "first"})
 		run(t, sb, "echo half >f")
@@ -264,7 +264,7 @@ func TestInterrupted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	half("a", registry.Creation{New: true, Event: registry.EventCreated})
+	half("a", sandboxstore.Creation{New: true, Event: sandboxstore.EventCreated})
 	sb := find(t, m, "a")
 	if s, err := sb.Status(t.Context()); err != nil || s.Since != nil {
 		t.Errorf("%+v, %v", s, err)
@@ -288,31 +288,31 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("it was made %d times", f.stands-stands)
 	}
 	// One that is being made anew is its owner's; a new one that is not complete is nobody's.
-	half("b", registry.Creation{Restore: true, Event: registry.EventRecreated})
+	half("b", sandboxstore.Creation{Restore: true, Event: sandboxstore.EventRecreated})
 	if _, err := m.Create(t.Context(), Spec{Name: "b", Image: "i"}); !errors.Is(err, ErrExists) {
 		t.Errorf("%v", err)
 	}
 	if again := find(t, m, "b"); run(t, again, "ls") != "" || !again.Recreated() {
 		t.Error("it was not made anew")
 	}
-	half("c", registry.Creation{New: true, Event: registry.EventCreated})
+	half("c", sandboxstore.Creation{New: true, Event: sandboxstore.EventCreated})
 	if again := create(t, m, Spec{Name: "c"}); run(t, again, "ls") != "" || again.Spec().Title != "" {
 		t.Error("it was not made anew")
 	}
-	half("d", registry.Creation{New: true, Event: registry.EventCreated})
+	half("d", sandboxstore.Creation{New: true, Event: sandboxstore.EventCreated})
 	f.lose(t, "d")
 	if err := m.RemoveRecord(t.Context(), "d"); err != nil || m.creator.incomplete("d") != nil {
 		t.Errorf("%v", err)
 	}
 	// What was begun is known by what is there where its file is damaged.
-	half("e", registry.Creation{})
+	half("e", sandboxstore.Creation{})
 	if err := os.WriteFile(filepath.Join(m.creator.kept.Dir("e"), "creation.json"), make([]byte, 100), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if again := find(t, m, "e"); run(t, again, "ls") != "" || again.Spec().Title != "first" {
 		t.Error("it was not made anew")
 	}
-	half("f", registry.Creation{New: true, Event: registry.EventCreated})
+	half("f", sandboxstore.Creation{New: true, Event: sandboxstore.EventCreated})
 	if err := find(t, m, "f").Remove(t.Context(), RemoveOptions{}); err != nil {
 		t.Error(err)
 	}
@@ -371,7 +371,7 @@ func TestHistoryOfSandbox(t *testing.T) {
 	if err != nil || all[1].Program != "sh" || all[1].Code == nil || *all[1].Code != 3 || !all[2].Background || all[2].Code != nil {
 		t.Errorf("%+v, %v", all, err)
 	}
-	audit, err := os.ReadFile(filepath.Join(state, registry.Folder, "audit.jsonl"))
+	audit, err := os.ReadFile(filepath.Join(state, sandboxstore.Folder, "audit.jsonl"))
 	if err != nil || len(audit) == 0 || strings.Contains(string(audit), "canary") || strings.Contains(string(audit), "exit 3") {
 		t.Errorf("%s, %v", audit, err)
 	}

@@ -16,10 +16,10 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/image"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/programs"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/jail"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 	"github.com/sandbox-agent/sandbox-agent/wire"
@@ -139,7 +139,7 @@ func NewManager(o Options) (*Manager, error) {
 		})
 	}
 	cr := &creator{
-		lookup:  lookup{records: records{state, registry.New(state)}, allUsers: o.AllUsers},
+		lookup:  lookup{records: records{state, sandboxstore.New(state)}, allUsers: o.AllUsers},
 		secrets: o.Secrets, programs: finder, progress: o.Progress,
 	}
 	cr.creator = cr
@@ -294,7 +294,7 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 		return nil, err
 	}
 	defer unlock()
-	in, err := cr.createNamed(ctx, p, r, s, registry.Creation{Event: registry.EventCreated, Detail: s.Image})
+	in, err := cr.createNamed(ctx, p, r, s, sandboxstore.Creation{Event: sandboxstore.EventCreated, Detail: s.Image})
 	if err != nil {
 		return nil, err
 	}

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -84,7 +84,7 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n NetworkMode, allow ...strin
 	if in.spec.Lifetime == LifetimeEphemeral || in.c.state == "" {
 		return nil
 	}
-	in.note(registry.Event{Event: registry.EventNetworkChanged, Detail: string(n)})
+	in.note(sandboxstore.Event{Event: sandboxstore.EventNetworkChanged, Detail: string(n)})
 	return in.c.keep(ctx, in)
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -34,7 +34,7 @@ func (sb *Sandbox) Rebuild(ctx context.Context, s Spec) (*Sandbox, error) {
 	if err = cmp.Or(err, saved.lost()); err != nil {
 		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
 	}
-	creation := registry.Creation{Restore: true, Event: registry.EventCreated, Detail: s.Image}
+	creation := sandboxstore.Creation{Restore: true, Event: sandboxstore.EventCreated, Detail: s.Image}
 	again, err := in.replace(ctx, s, creation)
 	if err == nil {
 		return again, nil
@@ -97,5 +97,5 @@ func (sb *Sandbox) Reset(ctx context.Context) (*Sandbox, error) {
 			return nil, err
 		}
 	}
-	return sb.in.replace(ctx, s, registry.Creation{Event: registry.EventCreated, Detail: s.Image})
+	return sb.in.replace(ctx, s, sandboxstore.Creation{Event: sandboxstore.EventCreated, Detail: s.Image})
 }

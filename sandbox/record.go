@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/portforward"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/worktree"
@@ -22,7 +22,7 @@ import (
 // records are the files about sandboxes in the state directory.
 type records struct {
 	state string // "" if there is none
-	kept  *registry.Store
+	kept  *sandboxstore.Store
 }
 
 // errNoState means that no record can be stored.
@@ -47,7 +47,7 @@ func (rs *records) lock(ctx context.Context, name string) (unlock func(), err er
 
 // endpoints closes the sandbox's endpoints.
 func (rs *records) endpoints(ctx context.Context, name string) error {
-	return porter.End(ctx, rs.kept.Dir(name))
+	return portforward.End(ctx, rs.kept.Dir(name))
 }
 
 // RemoveRecord removes the remains of a sandbox that cannot be found or used: one on another engine or of another version,
@@ -91,14 +91,14 @@ func (m *Manager) RemoveRecord(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	cr.note(registry.Event{Sandbox: name, Event: registry.EventRemoved})
+	cr.note(sandboxstore.Event{Sandbox: name, Event: sandboxstore.EventRemoved})
 	return cr.kept.Remove(name)
 }
 
 func (rs *records) hasEndpoints(name string) bool {
-	k := porter.Forwarder{Dir: rs.kept.Dir(name)}
+	k := portforward.Forwarder{Dir: rs.kept.Dir(name)}
 	ports, err := k.Ports()
-	return err != nil || len(ports) > 0 || porter.Alive(k.Dir)
+	return err != nil || len(ports) > 0 || portforward.Alive(k.Dir)
 }
 
 // keep stores the sandbox's record.
@@ -111,7 +111,7 @@ func (rs *records) keep(ctx context.Context, in *instance) error {
 		return err
 	}
 	r, _ := in.at()
-	rec := registry.Record{Runtime: string(in.spec.Runtime), Spec: spec, Created: time.Now().UTC()}
+	rec := sandboxstore.Record{Runtime: string(in.spec.Runtime), Spec: spec, Created: time.Now().UTC()}
 	if rec.Engine, rec.Host, err = identity(ctx, r); err != nil {
 		return err
 	}
@@ -290,7 +290,7 @@ func (cr *creator) reconnect(ctx context.Context, name string) (*instance, *wire
 	}
 }
 
-func (rs *records) note(e registry.Event) {
+func (rs *records) note(e sandboxstore.Event) {
 	if rs.state != "" {
 		e.At = time.Now().UTC()
 		_ = rs.kept.AppendEvent(e)

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 )
 
 const (
@@ -77,7 +77,7 @@ func (in *instance) snapshot(ctx context.Context, name string) (Snapshot, error)
 	if err != nil {
 		return Snapshot{}, err
 	}
-	in.note(registry.Event{Event: registry.EventSnapshot, Detail: name})
+	in.note(sandboxstore.Event{Event: sandboxstore.EventSnapshot, Detail: name})
 	return Snapshot{
 		Sandbox: in.spec.Name, Name: name, Created: s.Created, Bytes: s.Bytes, Omitted: s.Omitted,
 		id: s.ID, ref: s.Ref, spec: in.current(),
@@ -253,7 +253,7 @@ func (s Snapshots) Restore(ctx context.Context, sandbox, name string) (*Sandbox,
 	if err != nil {
 		return nil, err
 	}
-	again, err := in.replace(ctx, in.current(), registry.Creation{Snapshot: from.ref, Event: registry.EventRestored, Detail: name})
+	again, err := in.replace(ctx, in.current(), sandboxstore.Creation{Snapshot: from.ref, Event: sandboxstore.EventRestored, Detail: name})
 	if err == nil && earlier.id != "" {
 		_ = cr.all.removeImage(ctx, earlier.id) // it lost its name, and often no sandbox uses it
 	}
@@ -270,7 +270,7 @@ func (cr *creator) revive(ctx context.Context, s Snapshot) (*Sandbox, error) {
 		return nil, err
 	}
 	defer unlock()
-	in, err := cr.of(ctx, s.spec, registry.Creation{Snapshot: s.ref, Event: registry.EventRestored, Detail: s.Name})
+	in, err := cr.of(ctx, s.spec, sandboxstore.Creation{Snapshot: s.ref, Event: sandboxstore.EventRestored, Detail: s.Name})
 	if err != nil {
 		return nil, err
 	}
@@ -315,7 +315,7 @@ func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	fork, err := in.c.of(ctx, s, registry.Creation{Snapshot: img.Ref, Event: registry.EventForked, Detail: in.spec.Name})
+	fork, err := in.c.of(ctx, s, sandboxstore.Creation{Snapshot: img.Ref, Event: sandboxstore.EventForked, Detail: in.spec.Name})
 	if err != nil {
 		clean, cancel := cleanup(ctx)
 		defer cancel()
@@ -325,7 +325,7 @@ func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 }
 
 // of creates a named sandbox from a complete spec and the creation's snapshot. The caller holds the lock of its name.
-func (cr *creator) of(ctx context.Context, s Spec, c registry.Creation) (*instance, error) {
+func (cr *creator) of(ctx context.Context, s Spec, c sandboxstore.Creation) (*instance, error) {
 	p := cr.all.find(s.Runtime)
 	if p == nil {
 		return nil, fmt.Errorf("sandbox %s: runtime %s: %w", s.Name, s.Runtime, ErrUnsupported)

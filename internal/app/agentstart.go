@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/agents"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/agentstart"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -96,7 +96,7 @@ func begin(
 		return false, err
 	}
 	env := map[string]string{}
-	said, err := run(append([]string{"sh", "-c", variablesScript, "sh"}, agents.EnvNames()...)...)
+	said, err := run(append([]string{"sh", "-c", variablesScript, "sh"}, agentstart.EnvNames()...)...)
 	if err != nil {
 		return false, err
 	}
@@ -106,7 +106,7 @@ func begin(
 	}
 	maps.Copy(env, secrets)
 	dir := Workdir(s)
-	line, err := agents.CommandFor(agents.Options{
+	line, err := agentstart.CommandFor(agentstart.Options{
 		Harness: h, Prompt: prompt, Briefing: b.text, File: b.file, Workdir: dir, Env: env,
 		NoProviderTools: s.Box != nil && !s.Box.Gateway.RunsProviderTools(workorder.NetworkMode(s.Network)),
 	})
@@ -115,7 +115,7 @@ func begin(
 	}
 	const findScript = `command -v "$1" >/dev/null || { echo "it has no program $1" >&2; exit 1; }`
 	if _, err := run("sh", "-c", findScript, "sh", line.Argv[0]); err != nil {
-		return false, fault.New(workorder.ExitGeneral, err,
+		return false, exiterr.New(workorder.ExitGeneral, err,
 			"`sandbox-agent up --runtime box` has agents' programs; in an image of your own, install it")
 	}
 	files := sb.Files()

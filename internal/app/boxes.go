@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -18,7 +18,7 @@ import (
 type boxes struct {
 	t    *Tasks
 	find *credentials.Finder
-	st   *store.Store
+	st   *taskstore.Store
 	be   *Backend // nil if not opened yet
 }
 
@@ -38,7 +38,7 @@ func (b *boxes) Run(ctx context.Context, job *job.Job) (*workorder.Result, error
 }
 
 // Resume starts the attempt after the one in last.
-func (b *boxes) Resume(ctx context.Context, job *job.Job, last *store.Record) (*workorder.Result, error) {
+func (b *boxes) Resume(ctx context.Context, job *job.Job, last *taskstore.Record) (*workorder.Result, error) {
 	return b.start(ctx, job, func(l *launch.Launcher) (*workorder.Result, error) { return l.Resume(ctx, b.t.Hard, job, last) })
 }
 
@@ -64,14 +64,14 @@ func (b *boxes) shown(ctx context.Context, job *job.Job) (l *launch.Launcher, do
 }
 
 // Watch follows a box that runs.
-func (b *boxes) Watch(ctx context.Context, rec *store.Record) (*workorder.Result, error) {
+func (b *boxes) Watch(ctx context.Context, rec *taskstore.Record) (*workorder.Result, error) {
 	l, done := b.shown(ctx, nil)
 	defer done()
 	return l.Watch(ctx, rec)
 }
 
 // Stop asks a box to end.
-func (b *boxes) Stop(ctx context.Context, rec *store.Record, grace time.Duration) (bool, error) {
+func (b *boxes) Stop(ctx context.Context, rec *taskstore.Record, grace time.Duration) (bool, error) {
 	if err := b.open(); err != nil {
 		return false, err
 	}
@@ -79,7 +79,7 @@ func (b *boxes) Stop(ctx context.Context, rec *store.Record, grace time.Duration
 }
 
 // Collect collects the result of a box that has ended.
-func (b *boxes) Collect(ctx context.Context, rec *store.Record) error {
+func (b *boxes) Collect(ctx context.Context, rec *taskstore.Record) error {
 	if err := b.open(); err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (b *boxes) Collect(ctx context.Context, rec *store.Record) error {
 const CompanionCommand = "companion"
 
 // Launcher runs attempts on an engine. It calls show, if not nil, with each event.
-func (t *Tasks) Launcher(be *Backend, st *store.Store, show func(workorder.Event)) *launch.Launcher {
+func (t *Tasks) Launcher(be *Backend, st *taskstore.Store, show func(workorder.Event)) *launch.Launcher {
 	return &launch.Launcher{
 		Host:   launch.Host{Engine: be.Engine, Store: st, Log: t.Log(), Show: show},
 		Images: be.Images, CacheVolume: t.CacheVolume(),

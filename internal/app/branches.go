@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -84,7 +84,7 @@ func (r Branches) Current(ctx context.Context, since time.Time, want func(*branc
 	}
 	if len(names) > 1 {
 		err = fmt.Errorf("the branches of several sandboxes descend from the current checkout: %s", strings.Join(names, ", "))
-		return nil, fault.New(workorder.ExitUsage, err, "name one")
+		return nil, exiterr.New(workorder.ExitUsage, err, "name one")
 	}
 	return found, nil
 }
@@ -97,7 +97,7 @@ func (r Branches) CheckInTree(ctx context.Context, verb, of, repo string) error 
 		return err
 	}
 	err = fmt.Errorf("%s changes a work tree of %s, which the current directory is not in", verb, text.Clean(repo))
-	return fault.New(workorder.ExitUsage, err, "go there: cd "+text.Shell(repo)+" && sandbox-agent "+verb+" "+of)
+	return exiterr.New(workorder.ExitUsage, err, "go there: cd "+text.Shell(repo)+" && sandbox-agent "+verb+" "+of)
 }
 
 // SavedHandoff commits what no command has committed, and returns Handoff. If the sandbox is deleted afterwards, what cannot be
@@ -109,13 +109,13 @@ func (r Branches) SavedHandoff(ctx context.Context, verb string, b *branch.Branc
 	left, err := r.saveLast(ctx, b, deleted)
 	if err != nil {
 		unsaved := fmt.Errorf("%s nothing: what changed in sandbox %s since its last commit cannot be saved: %w", verb, b.Sandbox, err)
-		return nil, fault.New(fault.Code(err), unsaved,
-			cmp.Or(fault.Hint(err), "mend that; its commits so far are on "+branch.Remote+"/"+b.Sandbox+", for git itself"))
+		return nil, exiterr.New(exiterr.Code(err), unsaved,
+			cmp.Or(exiterr.Hint(err), "mend that; its commits so far are on "+branch.Remote+"/"+b.Sandbox+", for git itself"))
 	}
 	if len(left) > 0 {
 		uncommitted := fmt.Errorf("no commit of sandbox %s has %s: it is large, cannot be read, git refuses its name, "+
 			"it is in a submodule, or in a branch, tag or stash of the clone", b.Sandbox, strings.Join(left, ", "))
-		err := fault.New(workorder.ExitGeneral, uncommitted,
+		err := exiterr.New(workorder.ExitGeneral, uncommitted,
 			"take it out with `sandbox-agent cp`, or `git add` it in the sandbox; without -d nothing is deleted")
 		if deleted {
 			return nil, err
@@ -163,7 +163,7 @@ func (r Branches) gone(name string, err error) bool {
 	if serr != nil {
 		return false
 	}
-	_, kerr := registry.New(st.Dir()).Load(name)
+	_, kerr := sandboxstore.New(st.Dir()).Load(name)
 	return errors.Is(kerr, fs.ErrNotExist)
 }
 
@@ -193,7 +193,7 @@ func (r Branches) Delete(ctx context.Context, m *sandbox.Manager, b *branch.Bran
 	}
 	was := b.Head(ctx)
 	if d.Head != "" && was != d.Head {
-		return "", fault.New(workorder.ExitGeneral, fmt.Errorf("the branch of sandbox %s stays: it has a commit since", b.Sandbox),
+		return "", exiterr.New(workorder.ExitGeneral, fmt.Errorf("the branch of sandbox %s stays: it has a commit since", b.Sandbox),
 			"`sandbox-agent merge` it again, or `sandbox-agent delete` it")
 	}
 	if err := r.mayDelete(ctx, b, was, d); err != nil {
@@ -213,7 +213,7 @@ func (r Branches) Delete(ctx context.Context, m *sandbox.Manager, b *branch.Bran
 		r.Sandboxes().WarnOfRepositories(ctx, sb)
 	}
 	if now := b.Head(ctx); !d.Force && now != was {
-		return "", fault.New(workorder.ExitGeneral, fmt.Errorf("the branch of sandbox %s stays: it has a commit since", b.Sandbox),
+		return "", exiterr.New(workorder.ExitGeneral, fmt.Errorf("the branch of sandbox %s stays: it has a commit since", b.Sandbox),
 			"`sandbox-agent merge` it, or `sandbox-agent delete` it")
 	}
 	if err := b.Delete(ctx); err != nil {
@@ -225,7 +225,7 @@ func (r Branches) Delete(ctx context.Context, m *sandbox.Manager, b *branch.Bran
 // deleteError is SandboxError, of a command that deletes the branch, too.
 func deleteError(name string, err error) error {
 	if errors.Is(err, sandbox.ErrUnsaved) {
-		return fault.New(workorder.ExitGeneral, err, "`sandbox-agent delete --force "+name+"` deletes it all the same")
+		return exiterr.New(workorder.ExitGeneral, err, "`sandbox-agent delete --force "+name+"` deletes it all the same")
 	}
 	return SandboxError(err)
 }
@@ -246,7 +246,7 @@ func (r Branches) mayDelete(ctx context.Context, b *branch.Branch, head string, 
 			return err
 		}
 	}
-	return fault.New(workorder.ExitGeneral, errors.New(what), "`sandbox-agent merge "+b.Sandbox+"` merges them; --force deletes them")
+	return exiterr.New(workorder.ExitGeneral, errors.New(what), "`sandbox-agent merge "+b.Sandbox+"` merges them; --force deletes them")
 }
 
 // DeleteMerged removes a branch whose work until head is elsewhere now, with its sandbox.
@@ -355,9 +355,9 @@ func (r Branches) CheckLocalName(ctx context.Context, name string) error {
 	const hint = "for example: -b try"
 	switch {
 	case !workorder.ValidRefName(name) || name == "HEAD":
-		return fault.New(workorder.ExitUsage, fmt.Errorf("--branch: %.80q is not a valid name of a branch", name), hint)
+		return exiterr.New(workorder.ExitUsage, fmt.Errorf("--branch: %.80q is not a valid name of a branch", name), hint)
 	case git.ValidSHA(name) || strings.HasPrefix(name, "refs/") || strings.HasPrefix(name, "sandbox/"):
-		return fault.New(workorder.ExitUsage, fmt.Errorf("--branch: %.80q already means something else in git or for this program", name), hint)
+		return exiterr.New(workorder.ExitUsage, fmt.Errorf("--branch: %.80q already means something else in git or for this program", name), hint)
 	}
 	top, err := r.RepoRoot()
 	if err != nil || top == "" {
@@ -365,7 +365,7 @@ func (r Branches) CheckLocalName(ctx context.Context, name string) error {
 	}
 	remote, err := localrepo.Git(top).Resolve(ctx, "refs/remotes/"+name)
 	if err == nil && remote != "" {
-		err = fault.New(workorder.ExitUsage, fmt.Errorf("--branch: %.80q is the name of a remote's branch", name), hint)
+		err = exiterr.New(workorder.ExitUsage, fmt.Errorf("--branch: %.80q is the name of a remote's branch", name), hint)
 	}
 	return err
 }

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -38,7 +38,7 @@ func TestStatesOfBranches(t *testing.T) {
 func TestHintOfADeletion(t *testing.T) {
 	t.Parallel()
 	err := deleteError("dev", fmt.Errorf("sandbox dev stays: %w", sandbox.ErrUnsaved))
-	if got := fault.Hint(err); !strings.Contains(got, "`sandbox-agent delete --force dev`") || fault.Code(err) != workorder.ExitGeneral {
-		t.Errorf("hint %q, exit code %d", got, fault.Code(err))
+	if got := exiterr.Hint(err); !strings.Contains(got, "`sandbox-agent delete --force dev`") || exiterr.Code(err) != workorder.ExitGeneral {
+		t.Errorf("hint %q, exit code %d", got, exiterr.Code(err))
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/artifact"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/environments"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/presets"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
@@ -33,8 +33,8 @@ const (
 )
 
 // PresetOptions says where this user's presets are.
-func (c Code) PresetOptions() environments.Options {
-	o := environments.Options{File: c.Getenv(PresetsFile), Dir: c.Getenv(PresetsDir), Getenv: c.Getenv}
+func (c Code) PresetOptions() presets.Options {
+	o := presets.Options{File: c.Getenv(PresetsFile), Dir: c.Getenv(PresetsDir), Getenv: c.Getenv}
 	o.Named = o.File != ""
 	if dir := statedir.SettingsDir(c.Getenv); dir != "" {
 		o.File, o.Dir = cmp.Or(o.File, filepath.Join(dir, "environments.yaml")), cmp.Or(o.Dir, filepath.Join(dir, "environments"))
@@ -43,11 +43,11 @@ func (c Code) PresetOptions() environments.Options {
 }
 
 // Presets reads the presets. Problems go to warn, if it is not nil; a problem of one preset is no error.
-func (c Code) Presets(warn func(string)) (*environments.Registry, error) {
+func (c Code) Presets(warn func(string)) (*presets.Registry, error) {
 	o := c.PresetOptions()
 	o.Warn = warn
-	r, err := environments.Open(o)
-	return r, fault.New(workorder.ExitInvalid, err, "mend it; `sandbox-agent env validate` tells when it is right")
+	r, err := presets.Open(o)
+	return r, exiterr.New(workorder.ExitInvalid, err, "mend it; `sandbox-agent env validate` tells when it is right")
 }
 
 // Preset returns the presets for a command that uses one of them, and its name. ref is a name, or the path of an artifact.
@@ -58,13 +58,13 @@ func (c Code) Preset(ref string) (all func() []code.Preset, name string, err err
 	}
 	if !strings.ContainsRune(ref, filepath.Separator) {
 		if err := r.Problem(ref); err != nil {
-			return nil, "", fault.New(workorder.ExitInvalid, err, "")
+			return nil, "", exiterr.New(workorder.ExitInvalid, err, "")
 		}
 		return r.Presets, ref, nil
 	}
 	p, err := artifact.Read(ref)
 	if err != nil {
-		return nil, "", fault.New(workorder.ExitInvalid, fmt.Errorf("environment %s: %w", ref, err),
+		return nil, "", exiterr.New(workorder.ExitInvalid, fmt.Errorf("environment %s: %w", ref, err),
 			"`sandbox-agent artifact validate` lists what is wrong")
 	}
 	if p.Source, err = filepath.Abs(ref); err != nil {
@@ -95,7 +95,7 @@ func (c Code) Options() (code.Options, error) {
 		}
 		*to = time.Duration(n) * time.Second
 	}
-	return o, fault.New(workorder.ExitUsage, errors.Join(errs...), "")
+	return o, exiterr.New(workorder.ExitUsage, errors.Join(errs...), "")
 }
 
 // Runner opens a runner for one command, with the presets that it may use. Its sessions outlive it. done closes it.
@@ -142,10 +142,10 @@ func CodeError(err error) error {
 		return NotFound(e, DidYouMean(diag.Nearest(e.Name, e.Available), "list presets with: sandbox-agent env list"))
 	}
 	if e, ok := errors.AsType[*code.SessionPresetError](err); ok {
-		return fault.New(workorder.ExitUsage, e, "take another session, or end it with `sandbox-agent session rm`")
+		return exiterr.New(workorder.ExitUsage, e, "take another session, or end it with `sandbox-agent session rm`")
 	}
 	if errors.Is(err, code.ErrNoSessions) {
-		return fault.New(workorder.ExitInvalid, err, "")
+		return exiterr.New(workorder.ExitInvalid, err, "")
 	}
 	return SandboxError(err)
 }

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -163,7 +163,7 @@ func (e *Env) Runtime(flag string) (sandbox.Runtime, error) {
 		return "", SandboxError(err)
 	}
 	if err != nil {
-		return "", fault.New(workorder.ExitUsage, err, "`sandbox-agent runtime list` lists them")
+		return "", exiterr.New(workorder.ExitUsage, err, "`sandbox-agent runtime list` lists them")
 	}
 	return k, nil
 }

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
@@ -119,10 +119,10 @@ func (d *deep) part(ctx context.Context, p doctor.DockerPart) error {
 		return err
 	}
 	if res == nil {
-		return fault.New(workorder.ExitBox, errors.New("the sandbox left no result"), "")
+		return exiterr.New(workorder.ExitBox, errors.New("the sandbox left no result"), "")
 	}
 	if len(checks) == 0 {
-		return fault.New(workorder.ExitCode(res.Status, res.EndedBy), fmt.Errorf("no check ran: %s", reason(res)), noCheckHint(res))
+		return exiterr.New(workorder.ExitCode(res.Status, res.EndedBy), fmt.Errorf("no check ran: %s", reason(res)), noCheckHint(res))
 	}
 	missing, err := doctor.MissingDockerChecks(p, checks, reason(res))
 	for _, c := range missing {
@@ -202,7 +202,7 @@ func (m Machine) TryRuntime(ctx context.Context, kind sandbox.Runtime, o DeepOpt
 		if i >= 0 {
 			why = all[i].Reason
 		}
-		return fault.New(workorder.ExitBox, fmt.Errorf("runtime %s cannot be used here: %s", kind, why),
+		return exiterr.New(workorder.ExitBox, fmt.Errorf("runtime %s cannot be used here: %s", kind, why),
 			"`sandbox-agent runtime list` lists those that can")
 	}
 	t := &tried{m: boxes, info: all[i], spec: sandbox.Spec{Runtime: kind, OCIRuntime: o.OCIRuntime, Image: o.Image}}

@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/portforward"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
@@ -25,12 +25,12 @@ type Endpoints struct{ *Env }
 func (e *Env) Endpoints() Endpoints { return Endpoints{e} }
 
 // Forwarder returns the port forwarder of a sandbox. Its process exists from the first endpoint on.
-func (p Endpoints) Forwarder(name string) (*porter.Forwarder, error) {
+func (p Endpoints) Forwarder(name string) (*portforward.Forwarder, error) {
 	dir, err := p.StateDir()
 	if err != nil {
 		return nil, err
 	}
-	k := &porter.Forwarder{Dir: registry.New(dir).Dir(name)}
+	k := &portforward.Forwarder{Dir: sandboxstore.New(dir).Dir(name)}
 	if p.Executable == nil {
 		return k, nil
 	}
@@ -65,7 +65,7 @@ func (p Endpoints) List(name string) (map[string]string, error) {
 }
 
 // Addresses maps ports of a sandbox to their addresses on this machine.
-func Addresses(ports []porter.Port) map[string]string {
+func Addresses(ports []portforward.Port) map[string]string {
 	all := map[string]string{}
 	for _, p := range ports {
 		all[strconv.Itoa(p.Port)] = LocalAddress(p)
@@ -74,10 +74,12 @@ func Addresses(ports []porter.Port) map[string]string {
 }
 
 // LocalAddress returns the address of a port on this machine.
-func LocalAddress(p porter.Port) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.Local)) }
+func LocalAddress(p portforward.Port) string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.Local))
+}
 
 // Add publishes ports of a sandbox.
-func (p Endpoints) Add(ctx context.Context, name string, ports []porter.Port) ([]porter.Port, error) {
+func (p Endpoints) Add(ctx context.Context, name string, ports []portforward.Port) ([]portforward.Port, error) {
 	k, err := p.Forwarder(name)
 	if err != nil {
 		return nil, err
@@ -115,7 +117,7 @@ func (p Endpoints) Serve(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return porter.Serve(ctx, s.Dir(name), &exposed{m: m, name: name})
+	return portforward.Serve(ctx, s.Dir(name), &exposed{m: m, name: name})
 }
 
 // exposed is a sandbox as its port forwarder sees it.
@@ -126,7 +128,7 @@ type exposed struct {
 	sb   *sandbox.Sandbox
 }
 
-// DialPort implements porter.Sandbox.
+// DialPort implements portforward.Sandbox.
 func (e *exposed) DialPort(ctx context.Context, port int) (net.Conn, error) {
 	sb, err := e.find(ctx, nil)
 	if err != nil {
@@ -159,11 +161,11 @@ func (e *exposed) find(ctx context.Context, stale *sandbox.Sandbox) (*sandbox.Sa
 	return e.sb, nil
 }
 
-// CheckExists implements porter.Sandbox.
+// CheckExists implements portforward.Sandbox.
 func (e *exposed) CheckExists(ctx context.Context) error {
 	sb, err := e.m.Get(ctx, e.name)
 	if errors.Is(err, sandbox.ErrNotFound) || err == nil && sb.Info().State == sandbox.StateMissing {
-		return porter.ErrGone
+		return portforward.ErrGone
 	}
 	return err
 }

@@ -11,16 +11,16 @@ import (
 	"os"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/gc"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -63,7 +63,7 @@ type Backend struct {
 // Images builds the images of boxes.
 type Images interface {
 	launch.Images
-	upkeep.Images
+	gc.Images
 	// Build builds the default image; with rebuild, again and without the cache.
 	Build(ctx context.Context, rebuild bool, progress func(workorder.Event)) (workorder.Image, error)
 	// Small returns the small image of presets and pools, and builds it if it is missing, after a call of building.
@@ -100,24 +100,24 @@ func (e *Env) Log() *slog.Logger {
 }
 
 // Store opens the records of tasks in the state directory.
-func (e *Env) Store() (*store.Store, error) {
+func (e *Env) Store() (*taskstore.Store, error) {
 	dir, err := statedir.DefaultDir(e.Getenv)
 	if err != nil {
 		return nil, err
 	}
-	return store.New(dir), nil
+	return taskstore.New(dir), nil
 }
 
 // StateDir returns the state directory.
 func (e *Env) StateDir() (string, error) { return statedir.DefaultDir(e.Getenv) }
 
 // Registry opens the records of sandboxes in the state directory.
-func (e *Env) Registry() (*registry.Store, error) {
+func (e *Env) Registry() (*sandboxstore.Store, error) {
 	dir, err := e.StateDir()
 	if err != nil {
 		return nil, err
 	}
-	return registry.New(dir), nil
+	return sandboxstore.New(dir), nil
 }
 
 // BranchStore opens the branches of sandboxes in the state directory.
@@ -133,7 +133,7 @@ func (e *Env) BranchStore() (*branch.Store, error) {
 func (e *Env) Engine() (*Backend, error) {
 	b, err := e.OpenEngine()
 	if err != nil {
-		return nil, fault.New(workorder.ExitBox, err, "check DOCKER_HOST and the docker context")
+		return nil, exiterr.New(workorder.ExitBox, err, "check DOCKER_HOST and the docker context")
 	}
 	return b, nil
 }
@@ -141,7 +141,7 @@ func (e *Env) Engine() (*Backend, error) {
 // Manager opens the manager of standalone sandboxes, those of other state directories included if allUsers is set.
 func (e *Env) Manager(allUsers bool) (*sandbox.Manager, error) {
 	if e.OpenSandboxes == nil {
-		return nil, fault.New(workorder.ExitBox, errors.New("this program was made without sandboxes"), "")
+		return nil, exiterr.New(workorder.ExitBox, errors.New("this program was made without sandboxes"), "")
 	}
 	return e.OpenSandboxes(sandbox.Options{
 		Getenv: e.Getenv, AllUsers: allUsers, Secrets: e.projectSecrets, Progress: e.Progress, Log: e.Log(),

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -23,7 +23,7 @@ type forgeClient struct {
 // forge makes the client for an order's repository. Without a token it can read only public data.
 func (t *Tasks) forge(ctx context.Context, order *workorder.Order) (*forgeClient, error) {
 	if !credentials.HasForge(order.Repo, order.PR) {
-		return nil, fault.New(workorder.ExitGit, fmt.Errorf("the repository %s is a path, which has no forge", text.Clean(order.Repo)),
+		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("the repository %s is a path, which has no forge", text.Clean(order.Repo)),
 			"where it is one of a forge's as well, name it in the project file: pr.api_url and pr.repository")
 	}
 	token, err := credentials.New(t.Getenv).Forge(ctx, order.Repo, order.PR)
@@ -47,7 +47,7 @@ func (c *forgeClient) fault(err error) error {
 	if fe.Kind == forge.Auth && c.token.Token != "" {
 		next = "the refused token came from " + c.token.From + ", which has to give one that is valid for this host"
 	}
-	return fault.New(workorder.ExitGit, fmt.Errorf("%s: %s", fe.Doing, fe.Said), next)
+	return exiterr.New(workorder.ExitGit, fmt.Errorf("%s: %s", fe.Doing, fe.Said), next)
 }
 
 // HasToken reports whether the client may write.

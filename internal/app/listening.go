@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/portforward"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -30,7 +30,7 @@ const (
 
 // AwaitListening waits until a background command listens at the ports. If it does not, it is ended together with its endpoints, and the
 // error has the end of its output.
-func (p Endpoints) AwaitListening(ctx context.Context, sb *sandbox.Sandbox, c *sandbox.Process, ports []porter.Port) error {
+func (p Endpoints) AwaitListening(ctx context.Context, sb *sandbox.Sandbox, c *sandbox.Process, ports []portforward.Port) error {
 	wait, cancel := context.WithTimeout(ctx, exposeTime)
 	defer cancel()
 	out := proc.NewTail(saidTail)
@@ -48,7 +48,7 @@ func (p Endpoints) AwaitListening(ctx context.Context, sb *sandbox.Sandbox, c *s
 	why := ""
 	for why == "" {
 		all, err := sb.Endpoints().Ports(wait)
-		if err == nil && !slices.ContainsFunc(ports, func(p porter.Port) bool { return !listens(all, p.Port) }) {
+		if err == nil && !slices.ContainsFunc(ports, func(p portforward.Port) bool { return !listens(all, p.Port) }) {
 			return nil
 		}
 		select {
@@ -72,7 +72,7 @@ func (p Endpoints) AwaitListening(ctx context.Context, sb *sandbox.Sandbox, c *s
 		why += ", and said last:\n" + said
 	}
 	err = errors.Join(fmt.Errorf("no server at port %s of %s: %s", strings.Trim(fmt.Sprint(inside), "[]"), sb.Name(), why), err)
-	return fault.New(workorder.ExitGeneral, err, "it has to listen at the sandbox's loopback or at all its addresses")
+	return exiterr.New(workorder.ExitGeneral, err, "it has to listen at the sandbox's loopback or at all its addresses")
 }
 
 // listens reports whether something listens at the port where an endpoint reaches it.

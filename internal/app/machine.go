@@ -9,11 +9,11 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/artifact"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/cachebox"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/cacheclient"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/gc"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -38,7 +38,7 @@ func (m Machine) CollectGarbage(ctx context.Context, o GarbageOptions) ([]runtim
 		return nil, err
 	}
 	collect := (&boxes{t: &Tasks{Env: m.Env}, st: st, be: be}).Collect
-	sweep := &upkeep.Collector{Store: st, Engine: be.Engine, DryRun: o.DryRun, Collect: collect}
+	sweep := &gc.Collector{Store: st, Engine: be.Engine, DryRun: o.DryRun, Collect: collect}
 	sweep.Volumes, _ = be.Engine.(runtime.Volumes)
 	if o.Images {
 		sweep.Images = be.Images
@@ -143,7 +143,7 @@ func (m Machine) KeepCache(
 	if err != nil {
 		return nil, err
 	}
-	c := &cachebox.Client{
+	c := &cacheclient.Client{
 		Engine: be.Engine, Images: be.Images, Owner: own.ID, Dir: st.Dir(), Log: m.Log(), Show: show,
 		Image: box.Image, Isolation: isolation, OCIRuntime: box.OCIRuntime, CacheVolume: m.CacheVolume(),
 	}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
@@ -46,7 +46,7 @@ type monitor struct {
 	MonitorOptions
 	b    Sandboxes
 	m    *sandbox.Manager
-	kept *registry.Store
+	kept *sandboxstore.Store
 	last map[string]string // state by name
 	// again has the time of the next allowed restart of each restarted sandbox.
 	again map[string]pause
@@ -102,7 +102,7 @@ func (w *monitor) look(ctx context.Context) error {
 	}
 	for name := range w.last {
 		if !there[name] && err == nil {
-			w.tell(MonitorEvent{Sandbox: name, State: registry.EventRemoved})
+			w.tell(MonitorEvent{Sandbox: name, State: sandboxstore.EventRemoved})
 			delete(w.last, name)
 		}
 	}
@@ -156,7 +156,7 @@ func (w *monitor) endedUnexpectedly(i sandbox.Info) bool {
 		return err == nil
 	}
 	last := all[len(all)-1].Event
-	return last != registry.EventStopped && last != registry.EventRemoved
+	return last != sandboxstore.EventStopped && last != sandboxstore.EventRemoved
 }
 
 // check asks a sandbox for an answer, and commits what has changed in its clone.

@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -29,7 +29,7 @@ func (e *UnknownNameError) Unwrap() error { return e.cause }
 // UnknownName replaces the error of a look-up if neither a task nor a sandbox has the name. Other errors, and those of a
 // sandbox that is known but unavailable, stay.
 func (e *Env) UnknownName(ctx context.Context, name string, err error) error {
-	missing := errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, store.ErrNotFound) || errors.Is(err, branch.ErrNotFound)
+	missing := errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, taskstore.ErrNotFound) || errors.Is(err, branch.ErrNotFound)
 	if !missing || errors.Is(err, sandbox.ErrOtherOwner) || errors.Is(err, sandbox.ErrUnavailable) {
 		return SandboxError(err)
 	}
@@ -83,7 +83,7 @@ func CheckTask(id string) error {
 	if taskWord.MatchString(strings.TrimSpace(id)) {
 		return nil
 	}
-	return fault.New(workorder.ExitUsage, fmt.Errorf("%.80q is neither a task's ID nor a sandbox's name", id),
+	return exiterr.New(workorder.ExitUsage, fmt.Errorf("%.80q is neither a task's ID nor a sandbox's name", id),
 		"`sandbox-agent ps --all` lists them")
 }
 
@@ -93,7 +93,7 @@ func CheckSandbox(name string) error {
 		return nil
 	}
 	err := fmt.Errorf("%.80q is %w: use letters a–z, digits, - and _, a letter or digit first, 63 at most", name, sandbox.ErrName)
-	return fault.New(workorder.ExitUsage, err, "`sandbox-agent ps` lists sandboxes")
+	return exiterr.New(workorder.ExitUsage, err, "`sandbox-agent ps` lists sandboxes")
 }
 
 // FullTaskID completes what a user may leave out of a task's ID: the prefix, and capital letters.

@@ -13,12 +13,12 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -43,14 +43,14 @@ func (t *Tasks) findPlan(ctx context.Context, flags *resolve.Flags, id string) (
 	switch full := FullTaskID(id); {
 	case err == nil:
 		return t.localPlan(ctx, flags, rec)
-	case st == nil || fault.Code(err) != workorder.ExitNotFound || !workorder.ValidTaskID(full):
+	case st == nil || exiterr.Code(err) != workorder.ExitNotFound || !workorder.ValidTaskID(full):
 		return "", "", err
 	default:
 		return t.newJob(TaskRequest{Request: tasks.Request{Verb: tasks.Continue, Task: full}, Flags: *flags}).remotePlan(ctx)
 	}
 }
 
-func (t *Tasks) localPlan(ctx context.Context, flags *resolve.Flags, rec *store.Record) (task, plan string, err error) {
+func (t *Tasks) localPlan(ctx context.Context, flags *resolve.Flags, rec *taskstore.Record) (task, plan string, err error) {
 	if rec, err = t.Collect(ctx, rec); err != nil {
 		return "", "", err
 	}
@@ -65,8 +65,8 @@ func (t *Tasks) localPlan(ctx context.Context, flags *resolve.Flags, rec *store.
 	}
 	if _, given := flags.Sources["project"]; !given {
 		switch was := rec.Request; {
-		case was.ProjectBy == store.Detected:
-			flags.ProjectSource = store.Detected
+		case was.ProjectBy == taskstore.Detected:
+			flags.ProjectSource = taskstore.Detected
 		case was.ProjectFile != "":
 			flags.Project, flags.ProjectSource = was.ProjectFile, cmp.Or(was.ProjectBy, resolve.Unsaid)
 			flags.Sources["project"] = "the plan " + rec.TaskID
@@ -82,7 +82,7 @@ func savedPlan(dir string) (string, error) {
 	path := filepath.Join(dir, workorder.PlanFile)
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fault.New(workorder.ExitNotFound, fmt.Errorf("read the plan: %w", err), "make it again with `sandbox-agent create --plan`")
+		return "", exiterr.New(workorder.ExitNotFound, fmt.Errorf("read the plan: %w", err), "make it again with `sandbox-agent create --plan`")
 	}
 	if err != nil {
 		return "", fmt.Errorf("read the plan: %w", err)
@@ -127,7 +127,7 @@ func noPlan(id, status string) error {
 	if status != "" {
 		status = " (" + status + ")"
 	}
-	return fault.New(workorder.ExitUsage, fmt.Errorf("task %s has no plan%s", id, status), "`sandbox-agent create --plan` makes one")
+	return exiterr.New(workorder.ExitUsage, fmt.Errorf("task %s has no plan%s", id, status), "`sandbox-agent create --plan` makes one")
 }
 
 // plannedText is the task of an agent that carries out a plan which a person has read.

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -36,7 +36,7 @@ func (e *Env) WithPool(ctx context.Context, o pool.Options, image string, serve 
 	defer cancel()
 	lock, err := lockfile.Take(once, filepath.Join(dir, poolLock))
 	if err != nil {
-		return fault.New(workorder.ExitGeneral, err,
+		return exiterr.New(workorder.ExitGeneral, err,
 			"`sandbox-agent pool stats` asks that one; another SANDBOX_AGENT_STATE_DIR has another pool")
 	}
 	defer lock.Release()
@@ -58,7 +58,7 @@ func (e *Env) WithPool(ctx context.Context, o pool.Options, image string, serve 
 	}
 	served := serve(dir, p)
 	if err := p.Close(context.WithoutCancel(ctx)); err != nil {
-		return fault.New(workorder.ExitGeneral, errors.Join(served, err),
+		return exiterr.New(workorder.ExitGeneral, errors.Join(served, err),
 			"what is left ends by itself within a minute; `sandbox-agent gc` removes what cannot")
 	}
 	return SandboxError(served)

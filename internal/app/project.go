@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -51,7 +51,7 @@ func (b Sandboxes) ApplyProject(ctx context.Context, s *sandbox.Spec, project, r
 	}
 	if only := boxOnly(box); len(only) > 0 {
 		err := fmt.Errorf("runtime %s: project %s has what a box alone can have: %s", s.Runtime, p.Name, strings.Join(only, ", "))
-		return fault.New(workorder.ExitInvalid, err,
+		return exiterr.New(workorder.ExitInvalid, err,
 			"leave out --runtime, or that of the project; secrets with `for: agent` are of each kind")
 	}
 	s.Box = nil

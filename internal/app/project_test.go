@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -31,7 +31,7 @@ func TestBoxSpecOfOtherKinds(t *testing.T) {
 		e := &Env{Dir: dir, Getenv: func(name string) string { return map[string]string{"HOME": dir, "TOKEN": "x"}[name] }}
 		s := sandbox.Spec{Runtime: sandbox.RuntimeJail, Env: []string{"A=mine"}}
 		err := e.Sandboxes().ApplyProject(t.Context(), &s, file, "", "")
-		if fault.Code(err) != row.code || err == nil && (s.Box != nil || s.Project != file || !slices.Equal(s.Env, []string{"A=a", "B=b", "A=mine"})) {
+		if exiterr.Code(err) != row.code || err == nil && (s.Box != nil || s.Project != file || !slices.Equal(s.Env, []string{"A=a", "B=b", "A=mine"})) {
 			t.Errorf("%s: %v, %+v", name, err, s)
 		}
 	}

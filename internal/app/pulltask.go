@@ -5,11 +5,11 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -28,7 +28,7 @@ func (t *Tasks) findPull(ctx context.Context, p *projects.Project, number int) (
 		return nil, Usagef("--pr %d is no pull request's number", number)
 	}
 	if p.Repo == "" {
-		return nil, fault.New(workorder.ExitInvalid, fmt.Errorf("project %s has no repository, so that it has no pull requests", p.Name),
+		return nil, exiterr.New(workorder.ExitInvalid, fmt.Errorf("project %s has no repository, so that it has no pull requests", p.Name),
 			"give one with --repo, or another project")
 	}
 	order := &workorder.Order{Repo: p.Repo, PR: cmp.Or(p.PR, &workorder.PullRequest{})}
@@ -48,7 +48,7 @@ func (t *Tasks) findPull(ctx context.Context, p *projects.Project, number int) (
 }
 
 // findPull finds the task by its pull request, or the pull request by its task.
-func (p *taskJob) findPull(ctx context.Context) (rec *store.Record, err error) {
+func (p *taskJob) findPull(ctx context.Context) (rec *taskstore.Record, err error) {
 	if p.Pull == 0 && p.Feedback == nil {
 		if rec, err = p.knownHere(ctx); err != nil {
 			return nil, err
@@ -63,7 +63,7 @@ func (p *taskJob) findPull(ctx context.Context) (rec *store.Record, err error) {
 
 // taskOf finds the task by its id, or by its pull request if pr is not 0. The record is nil for a task that this
 // state directory does not know.
-func (p *taskJob) taskOf(ctx context.Context, pr int) (rec *store.Record, err error) {
+func (p *taskJob) taskOf(ctx context.Context, pr int) (rec *taskstore.Record, err error) {
 	if p.Task != "" {
 		if rec, err = p.knownHere(ctx); err != nil {
 			return nil, err

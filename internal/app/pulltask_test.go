@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/forgetest"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -38,7 +38,7 @@ func TestTaskPull(t *testing.T) {
 			t.Errorf("#%d: %v", n, err)
 		}
 	}
-	if _, err := tasks.findPull(t.Context(), &projects.Project{Name: "app"}, good); err == nil || fault.Code(err) != workorder.ExitInvalid {
+	if _, err := tasks.findPull(t.Context(), &projects.Project{Name: "app"}, good); err == nil || exiterr.Code(err) != workorder.ExitInvalid {
 		t.Errorf("no repository: %v", err)
 	}
 	// A path is on the forge that the project names, and on none by itself.
@@ -47,14 +47,14 @@ func TestTaskPull(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := tasks.findPull(t.Context(), &projects.Project{Name: "app", Repo: path}, good); err == nil ||
-		!strings.Contains(err.Error(), path) || !strings.Contains(fault.Hint(err), "pr.api_url") {
+		!strings.Contains(err.Error(), path) || !strings.Contains(exiterr.Hint(err), "pr.api_url") {
 		t.Errorf("a path: %v", err)
 	}
 	// Who gave the wrong token is told, and not where none was looked for.
 	wrong := &Env{Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_GIT_TOKEN": "wrong"}[name] }}
 	if _, err := (&Tasks{Env: wrong}).findPull(t.Context(), p, good); err == nil ||
-		!strings.Contains(fault.Hint(err), "SANDBOX_AGENT_GIT_TOKEN") || strings.Contains(fault.Hint(err), "GH_TOKEN") {
-		t.Errorf("a wrong token: %v: %s", err, fault.Hint(err))
+		!strings.Contains(exiterr.Hint(err), "SANDBOX_AGENT_GIT_TOKEN") || strings.Contains(exiterr.Hint(err), "GH_TOKEN") {
+		t.Errorf("a wrong token: %v: %s", err, exiterr.Hint(err))
 	}
 	for _, v := range f.Violations() {
 		t.Error(v)

@@ -10,15 +10,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/gc"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -41,9 +41,9 @@ type RemovedTask struct {
 // repeated.
 func (t *Tasks) Remove(ctx context.Context, id string, r Removal) (done RemovedTask, err error) {
 	st, rec, err := t.Find(ctx, id)
-	if damaged, ok := errors.AsType[*store.DamagedError](err); ok && r.Force {
+	if damaged, ok := errors.AsType[*taskstore.DamagedError](err); ok && r.Force {
 		if r.Branch {
-			return done, fault.New(workorder.ExitGeneral, fmt.Errorf("the damaged record does not say where the branch is: %w", err),
+			return done, exiterr.New(workorder.ExitGeneral, fmt.Errorf("the damaged record does not say where the branch is: %w", err),
 				"remove the record without --branch, then the refs as \"Forget a task\" in docs/tasks.md says")
 		}
 		done.TaskID = damaged.TaskID
@@ -78,8 +78,8 @@ func (t *Tasks) Remove(ctx context.Context, id string, r Removal) (done RemovedT
 // deletion is the removal of one task that has a record.
 type deletion struct {
 	*Tasks
-	st    *store.Store
-	rec   *store.Record
+	st    *taskstore.Store
+	rec   *taskstore.Record
 	force bool
 }
 
@@ -95,13 +95,13 @@ func (d deletion) mustNotRun(ctx context.Context) error {
 	return err
 }
 
-func runningError(rec *store.Record, err error) error {
-	return fault.New(workorder.ExitGeneral, err, "stop it first (`sandbox-agent stop "+rec.TaskID+"`) or use --force")
+func runningError(rec *taskstore.Record, err error) error {
+	return exiterr.New(workorder.ExitGeneral, err, "stop it first (`sandbox-agent stop "+rec.TaskID+"`) or use --force")
 }
 
 // discard removes the task's boxes.
 func (d deletion) discard(ctx context.Context) error {
-	if d.rec.Collected && !slices.ContainsFunc(d.rec.Attempts(), func(a store.Attempt) bool { return a.Keep || a.MayStillRun }) {
+	if d.rec.Collected && !slices.ContainsFunc(d.rec.Attempts(), func(a taskstore.Attempt) bool { return a.Keep || a.MayStillRun }) {
 		return nil
 	}
 	be, err := d.Engine()
@@ -128,17 +128,17 @@ func (d deletion) discard(ctx context.Context) error {
 
 // removeDamaged removes the rest of a task whose record is damaged. An output outside of its directory stays, as only
 // the record knew its path.
-func (t *Tasks) removeDamaged(ctx context.Context, st *store.Store, id string) error {
+func (t *Tasks) removeDamaged(ctx context.Context, st *taskstore.Store, id string) error {
 	be, err := t.Engine()
 	if err != nil {
 		return err
 	}
 	lock, err := st.TryLock(id)
 	if err != nil {
-		return fault.New(workorder.ExitGeneral, err, "end that command first")
+		return exiterr.New(workorder.ExitGeneral, err, "end that command first")
 	}
 	defer lock.Unlock()
-	boxes, err := upkeep.OwnInstances(ctx, be.Engine, st, map[string]string{workorder.LabelTask: id})
+	boxes, err := gc.OwnInstances(ctx, be.Engine, st, map[string]string{workorder.LabelTask: id})
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (t *Tasks) removeDamaged(ctx context.Context, st *store.Store, id string) e
 			return err
 		}
 	}
-	return st.Remove(&store.Record{TaskID: id})
+	return st.Remove(&taskstore.Record{TaskID: id})
 }
 
 // refRemote is a remote whose refs can be deleted.
@@ -202,7 +202,7 @@ func (d deletion) deletable(ctx context.Context) (on taskRefs, err error) {
 			return on, err
 		}
 		if state.Lease != nil && !d.rec.Knows(state.Lease.AttemptID) {
-			return on, fault.New(workorder.ExitGit, fmt.Errorf("another sandbox has task %s (host %s)", d.rec.TaskID, state.Lease.Holder),
+			return on, exiterr.New(workorder.ExitGit, fmt.Errorf("another sandbox has task %s (host %s)", d.rec.TaskID, state.Lease.Holder),
 				"wait until it ends, or use --force")
 		}
 	}
@@ -227,13 +227,13 @@ func (d deletion) mayDeleteBranch(ctx context.Context, order *workorder.Order, b
 			err = client.fault(err)
 		}
 		if err != nil {
-			return fault.New(fault.Code(err), fmt.Errorf("look for an open pull request of %s: %w", branch, err),
-				cmp.Or(fault.Hint(err), "--force deletes the branch without asking the forge"))
+			return exiterr.New(exiterr.Code(err), fmt.Errorf("look for an open pull request of %s: %w", branch, err),
+				cmp.Or(exiterr.Hint(err), "--force deletes the branch without asking the forge"))
 		}
 	}
 	switch {
 	case pr.State == forge.StateOpen:
-		return fault.New(workorder.ExitGeneral, fmt.Errorf("pull request #%d of %s is open", pr.Number, branch),
+		return exiterr.New(workorder.ExitGeneral, fmt.Errorf("pull request #%d of %s is open", pr.Number, branch),
 			"close or merge it first, or use --force")
 	case pr.State == forge.StateMerged && pr.HeadSHA == head, res != nil && head == res.BaseSHA,
 		d.exists(ctx, branch, head):
@@ -246,7 +246,7 @@ func (d deletion) mayDeleteBranch(ctx context.Context, order *workorder.Order, b
 			return err
 		}
 	}
-	return fault.New(workorder.ExitGeneral, errors.New(what), "`sandbox-agent merge "+d.rec.TaskID+"` merges them; --force deletes them")
+	return exiterr.New(workorder.ExitGeneral, errors.New(what), "`sandbox-agent merge "+d.rec.TaskID+"` merges them; --force deletes them")
 }
 
 // exists reports whether a ref of the task's repository on this machine, or of the clone that the user is in, has the

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/agentlogin"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/login"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -21,7 +21,7 @@ func (e *Env) Resolver(ask bool) *resolve.Resolver {
 			}
 			return e.Confirm(ctx, "Trust this file, as it is now?")
 		}
-		r.ConfirmLogin = func(ctx context.Context, l *login.Login) (bool, error) {
+		r.ConfirmLogin = func(ctx context.Context, l *agentlogin.Login) (bool, error) {
 			e.Say(fmt.Sprintf("No key is given, and %s has a login on this machine: %s\n  %s",
 				l.Harness, text.Clean(l.File), resolve.LoginAsk(l).Reason))
 			return e.Confirm(ctx, "Use it, now and in later tasks?")

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -47,7 +47,7 @@ func (b Sandboxes) Either(ctx context.Context, name string) (sb *sandbox.Sandbox
 	if serr != nil {
 		return nil, nil, serr
 	}
-	if _, terr := st.Find(name); !errors.Is(terr, store.ErrNotFound) {
+	if _, terr := st.Find(name); !errors.Is(terr, taskstore.ErrNotFound) {
 		return nil, nil, nil // the search for tasks reports its own error
 	}
 	return nil, nil, err
@@ -67,7 +67,7 @@ func (b Sandboxes) SaveForReset(ctx context.Context, sb *sandbox.Sandbox) error 
 	if ended {
 		err = errors.Join(err, sb.Stop(context.WithoutCancel(ctx)))
 	}
-	return fault.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s stays as it is: %w", sb.Name(), err),
+	return exiterr.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s stays as it is: %w", sb.Name(), err),
 		"`sandbox-agent reset --force "+sb.Name()+"` discards what is not saved")
 }
 

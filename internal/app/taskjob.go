@@ -8,13 +8,13 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -30,7 +30,7 @@ type taskJob struct {
 }
 
 // run carries out the request. rec is nil for a task that is not known here.
-func (p *taskJob) run(ctx context.Context, st *store.Store, rec *store.Record) (TaskOutcome, error) {
+func (p *taskJob) run(ctx context.Context, st *taskstore.Store, rec *taskstore.Record) (TaskOutcome, error) {
 	if !p.DryRun && !p.OnlyNew() {
 		if err := p.boxes.open(); err != nil {
 			return TaskOutcome{}, err
@@ -45,7 +45,7 @@ func (p *taskJob) run(ctx context.Context, st *store.Store, rec *store.Record) (
 }
 
 // runKnown is run after the look-up of a task.
-func (p *taskJob) runKnown(ctx context.Context, rec *store.Record, err error) (TaskOutcome, error) {
+func (p *taskJob) runKnown(ctx context.Context, rec *taskstore.Record, err error) (TaskOutcome, error) {
 	if err == nil {
 		err = p.CheckBranch()
 	}
@@ -60,13 +60,13 @@ func (p *taskJob) runKnown(ctx context.Context, rec *store.Record, err error) (T
 }
 
 // knownHere is the record of the task, whose id it completes. It is nil if only the remote may know the task.
-func (p *taskJob) knownHere(ctx context.Context) (*store.Record, error) {
+func (p *taskJob) knownHere(ctx context.Context) (*taskstore.Record, error) {
 	st, rec, err := p.t.Find(ctx, p.Task)
 	if err == nil {
 		p.Task = rec.TaskID
 		return rec, nil
 	}
-	if full := FullTaskID(p.Task); st != nil && fault.Code(err) == workorder.ExitNotFound && workorder.ValidTaskID(full) {
+	if full := FullTaskID(p.Task); st != nil && exiterr.Code(err) == workorder.ExitNotFound && workorder.ValidTaskID(full) {
 		p.Task = full
 		return nil, nil
 	}
@@ -258,7 +258,7 @@ func (p *taskJob) detectAgain(ctx context.Context, base string) (err error) {
 }
 
 // remember takes the settings of the last attempt that this command does not give.
-func (p *taskJob) remember(rec *store.Record) error {
+func (p *taskJob) remember(rec *taskstore.Record) error {
 	f := &p.Flags
 	said := said(f)
 	if f.Out != "" {
@@ -276,7 +276,7 @@ func (p *taskJob) remember(rec *store.Record) error {
 	} else {
 		f.Project, f.ProjectSource = was.ProjectFile, cmp.Or(was.ProjectBy, resolve.Unsaid)
 		if _, err := os.Stat(f.Project); filepath.IsAbs(f.Project) && err != nil {
-			return fault.New(workorder.ExitNoProject, fmt.Errorf("read the project file of task %s: %w", rec.TaskID, err), tasks.GiveProject)
+			return exiterr.New(workorder.ExitNoProject, fmt.Errorf("read the project file of task %s: %w", rec.TaskID, err), tasks.GiveProject)
 		}
 	}
 	f.TaskBase = rec.Branch

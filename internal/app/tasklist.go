@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/gc"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -77,7 +77,7 @@ func (t *Tasks) List(ctx context.Context, finished int) (l TaskList, err error) 
 }
 
 // State says how a task is. The error is that of an engine that does not answer.
-func (t *Tasks) State(ctx context.Context, st *store.Store, r *store.Record) (s TaskState, err error) {
+func (t *Tasks) State(ctx context.Context, st *taskstore.Store, r *taskstore.Record) (s TaskState, err error) {
 	var there *taskBoxes
 	if !r.Collected {
 		there, err = t.taskBoxes(ctx, st)
@@ -95,7 +95,7 @@ type TaskDetails struct {
 
 // Details returns what is known of a task. It collects nothing. If the engine does not answer, it returns the rest
 // together with the error.
-func (t *Tasks) Details(ctx context.Context, st *store.Store, r *store.Record) (d TaskDetails, err error) {
+func (t *Tasks) Details(ctx context.Context, st *taskstore.Store, r *taskstore.Record) (d TaskDetails, err error) {
 	d.TaskState, err = t.State(ctx, st, r)
 	d.Attempts = attempts(r)
 	for file, to := range map[string]*json.RawMessage{workorder.OrderFile: &d.Order, workorder.ResultFile: &d.Result} {
@@ -113,14 +113,14 @@ type taskBoxes struct {
 }
 
 // taskBoxes lists the engine's boxes by task, with the step each is in.
-func (t *Tasks) taskBoxes(ctx context.Context, st *store.Store) (*taskBoxes, error) {
+func (t *Tasks) taskBoxes(ctx context.Context, st *taskstore.Store) (*taskBoxes, error) {
 	ctx, cancel := context.WithTimeout(ctx, EngineWait)
 	defer cancel()
 	be, err := t.Engine()
 	if err != nil {
 		return nil, err
 	}
-	list, err := upkeep.OwnInstances(ctx, be.Engine, st, nil)
+	list, err := gc.OwnInstances(ctx, be.Engine, st, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ type boxState struct {
 
 // stateOf changes nothing: a task that has ended is shown as its
 // collection will find it.
-func stateOf(st *store.Store, r *store.Record, there *taskBoxes, engineErr error) TaskState {
+func stateOf(st *taskstore.Store, r *taskstore.Record, there *taskBoxes, engineErr error) TaskState {
 	s := TaskState{
 		Kind: "task", TaskID: r.TaskID, Project: r.Project, Task: r.Task, Branch: r.TargetBranch, CreatedAt: r.CreatedAt, Dir: r.Dir,
 		Container: r.Box, EndedBy: r.EndedBy, Attempt: r.Number(), ResumeAt: r.ResumeAt,

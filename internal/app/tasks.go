@@ -9,16 +9,16 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -63,8 +63,8 @@ func (t *Tasks) Create(ctx context.Context, r TaskRequest) (TaskOutcome, error) 
 	if err := CheckTaskText(r.Text); err != nil {
 		return TaskOutcome{}, err
 	}
-	var st *store.Store
-	var rec *store.Record
+	var st *taskstore.Store
+	var rec *taskstore.Record
 	r.Fresh = r.Task == ""
 	switch {
 	case r.Fresh:
@@ -76,7 +76,7 @@ func (t *Tasks) Create(ctx context.Context, r TaskRequest) (TaskOutcome, error) 
 		if st, err = t.Store(); err != nil {
 			return TaskOutcome{}, err
 		}
-		if rec, err = st.Load(r.Task); err != nil && !errors.Is(err, store.ErrNotFound) {
+		if rec, err = st.Load(r.Task); err != nil && !errors.Is(err, taskstore.ErrNotFound) {
 			return TaskOutcome{}, err
 		}
 	}
@@ -128,18 +128,18 @@ func (t *Tasks) Refuses(ctx context.Context, j *job.Job) error {
 }
 
 // OpenPR opens the pull request of a task whose run could not open it.
-func (t *Tasks) OpenPR(ctx context.Context, rec *store.Record, draft bool, base string) (tasks.Outcome, error) {
+func (t *Tasks) OpenPR(ctx context.Context, rec *taskstore.Record, draft bool, base string) (tasks.Outcome, error) {
 	connect := func(ctx context.Context, order *workorder.Order) (tasks.PRClient, error) { return t.forge(ctx, order) }
 	return t.read(ctx, tasks.OpenPR, rec, &tasks.PROpener{Draft: draft, Base: base, Connect: connect})
 }
 
 // Collect collects the result of a task whose own command has died, and returns its new record.
-func (t *Tasks) Collect(ctx context.Context, rec *store.Record) (*store.Record, error) {
+func (t *Tasks) Collect(ctx context.Context, rec *taskstore.Record) (*taskstore.Record, error) {
 	out, err := t.read(ctx, tasks.Read, rec, nil)
 	return out.Record, err
 }
 
-func (t *Tasks) read(ctx context.Context, verb tasks.Verb, rec *store.Record, opening *tasks.PROpener) (out tasks.Outcome, err error) {
+func (t *Tasks) read(ctx context.Context, verb tasks.Verb, rec *taskstore.Record, opening *tasks.PROpener) (out tasks.Outcome, err error) {
 	st, err := t.Store()
 	if err != nil {
 		return out, err
@@ -149,12 +149,12 @@ func (t *Tasks) read(ctx context.Context, verb tasks.Verb, rec *store.Record, op
 }
 
 // Stopping stops tasks. It opens the engine when there is a box to stop.
-func (t *Tasks) Stopping(st *store.Store) *tasks.Stopper {
+func (t *Tasks) Stopping(st *taskstore.Store) *tasks.Stopper {
 	return &tasks.Stopper{Store: st, Attempts: &boxes{t: t}, Patience: t.Patience}
 }
 
 // Replay shows the recorded events of a task, up to now if it runs.
-func (t *Tasks) Replay(ctx context.Context, st *store.Store, rec *store.Record, show func(workorder.Event)) error {
+func (t *Tasks) Replay(ctx context.Context, st *taskstore.Store, rec *taskstore.Record, show func(workorder.Event)) error {
 	if rec.Collected {
 		return outcome.Recorded(rec, show)
 	}
@@ -200,7 +200,7 @@ func CheckTaskText(text string) error {
 }
 
 // Find finds a task by its id or the beginning of it.
-func (t *Tasks) Find(ctx context.Context, id string) (*store.Store, *store.Record, error) {
+func (t *Tasks) Find(ctx context.Context, id string) (*taskstore.Store, *taskstore.Record, error) {
 	if err := CheckTask(id); err != nil {
 		return nil, nil, err
 	}
@@ -213,9 +213,9 @@ func (t *Tasks) Find(ctx context.Context, id string) (*store.Store, *store.Recor
 		rec, err = t.mended(ctx, st, rec)
 	}
 	switch {
-	case errors.Is(err, store.ErrNotFound) && slices.Contains(t.KnownNames(ctx), id):
+	case errors.Is(err, taskstore.ErrNotFound) && slices.Contains(t.KnownNames(ctx), id):
 		err = NotFound(fmt.Errorf("%s is a sandbox, not a task", id), "list sandboxes with a branch: sandbox-agent list --all")
-	case errors.Is(err, store.ErrNotFound):
+	case errors.Is(err, taskstore.ErrNotFound):
 		err = t.UnknownName(ctx, id, err)
 	}
 	return st, rec, err
@@ -223,13 +223,13 @@ func (t *Tasks) Find(ctx context.Context, id string) (*store.Store, *store.Recor
 
 // mended is the record of a task after its output was moved. If a dead command left the
 // move half done, mended completes it. It waits for a command that lives.
-func (t *Tasks) mended(ctx context.Context, st *store.Store, rec *store.Record) (*store.Record, error) {
+func (t *Tasks) mended(ctx context.Context, st *taskstore.Store, rec *taskstore.Record) (*taskstore.Record, error) {
 	wait, cancel := tasks.WithLockTimeout(ctx, cmp.Or(t.Patience, tasks.MoveWait))
 	defer cancel()
 	for rec.Moving != 0 {
 		lock, err := st.TryLock(rec.TaskID)
 		switch {
-		case errors.Is(err, store.ErrLocked):
+		case errors.Is(err, taskstore.ErrLocked):
 			if tasks.Pause(wait, tasks.LockPause); wait.Err() != nil {
 				return nil, tasks.LockTimeoutError(wait, st.LockPath(rec.TaskID), rec.TaskID)
 			}
@@ -261,7 +261,7 @@ func isSetting(flag string) bool {
 }
 
 // Attempt is the record of an earlier attempt of a task; 0 is the last one.
-func Attempt(rec *store.Record, attempt int) (*store.Record, error) {
+func Attempt(rec *taskstore.Record, attempt int) (*taskstore.Record, error) {
 	past, err := rec.At(attempt)
-	return past, fault.New(workorder.ExitNotFound, err, "`sandbox-agent result "+rec.TaskID+"` lists the attempts")
+	return past, exiterr.New(workorder.ExitNotFound, err, "`sandbox-agent result "+rec.TaskID+"` lists the attempts")
 }

@@ -10,19 +10,19 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Work is a task, or a sandbox with a branch: what a command takes that shows or takes over commits.
 type Work struct {
 	env    *Env
-	Task   *store.Record  // nil for a sandbox; collected if it has ended
-	Branch *branch.Branch // nil for a task
+	Task   *taskstore.Record // nil for a sandbox; collected if it has ended
+	Branch *branch.Branch    // nil for a task
 }
 
 // Name returns the task's ID or the sandbox's name.
@@ -62,7 +62,7 @@ func (w Works) Find(ctx context.Context, args []string) (*Work, error) {
 
 // Task returns the task that the arguments of a command name, collected if it has ended. Without a name it is
 // the last task of the repository in the current directory, and outside of any repository the last task.
-func (w Works) Task(ctx context.Context, args []string) (*store.Record, error) {
+func (w Works) Task(ctx context.Context, args []string) (*taskstore.Record, error) {
 	id := ""
 	if len(args) > 0 {
 		id = args[0]
@@ -90,7 +90,7 @@ func (w Works) task(ctx context.Context, id string) (*Work, error) {
 
 func (w Works) current(ctx context.Context) (*Work, error) {
 	task, terr := w.last(ctx)
-	if terr != nil && fault.Code(terr) != workorder.ExitNotFound {
+	if terr != nil && exiterr.Code(terr) != workorder.ExitNotFound {
 		return nil, terr
 	}
 	since := time.Time{}
@@ -113,7 +113,7 @@ func (w Works) current(ctx context.Context) (*Work, error) {
 
 // last returns the newest task of the repository in the current directory, and outside of any repository the
 // newest of all: a user who applies changes in one repository does not mean those of another.
-func (w Works) last(ctx context.Context) (*store.Record, error) {
+func (w Works) last(ctx context.Context) (*taskstore.Record, error) {
 	st, err := w.Store()
 	if err != nil {
 		return nil, err
@@ -171,7 +171,7 @@ func (w *Work) OpenHere(ctx context.Context, verb string, deleted bool) (*branch
 		return w.env.Branches().SavedHandoff(ctx, verb, w.Branch, deleted)
 	}
 	if deleted {
-		return nil, fault.New(workorder.ExitUsage, fmt.Errorf("--delete is for sandboxes: %s is a task", w.Name()),
+		return nil, exiterr.New(workorder.ExitUsage, fmt.Errorf("--delete is for sandboxes: %s is a task", w.Name()),
 			"remove a task and its branch with: sandbox-agent rm --branch "+w.Name())
 	}
 	p, err := w.Open(ctx)
@@ -216,7 +216,7 @@ func (w *Work) Log(ctx context.Context) (l WorkLog, err error) {
 }
 
 // attempts returns the attempts of a task, newest first.
-func attempts(rec *store.Record) (rows []WorkAttempt) {
+func attempts(rec *taskstore.Record) (rows []WorkAttempt) {
 	for _, a := range slices.Backward(rec.Attempts()) {
 		row := WorkAttempt{Number: a.Number, Status: a.Status, EndedBy: a.EndedBy, FinishedAt: a.FinishedAt}
 		if past, err := rec.At(a.Number); err == nil {

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -43,7 +43,7 @@ func TestWorkWithoutAName(t *testing.T) {
 		w, err := env.Works().Find(t.Context(), nil)
 		switch {
 		case code != 0:
-			if fault.Code(err) != code {
+			if exiterr.Code(err) != code {
 				t.Errorf("%v, want exit code %d", err, code)
 			}
 		case err != nil || w.Name() != name:
@@ -53,7 +53,7 @@ func TestWorkWithoutAName(t *testing.T) {
 	want("", workorder.ExitNotFound)
 	sandbox("old", now.Add(-2*time.Hour))
 	want("old", 0)
-	lock, err := store.New(state).Create(&store.Record{TaskID: "T-A1B2C3D4", CreatedAt: now.Add(-time.Hour), Collected: true, LocalRepo: repo})
+	lock, err := taskstore.New(state).Create(&taskstore.Record{TaskID: "T-A1B2C3D4", CreatedAt: now.Add(-time.Hour), Collected: true, LocalRepo: repo})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -27,7 +27,7 @@ func TestOldLabel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lock, err := store.New(r.state).Create(&store.Record{TaskID: tid, AttemptID: "a1", CreatedAt: time.Now(), Box: "box"})
+	lock, err := taskstore.New(r.state).Create(&taskstore.Record{TaskID: tid, AttemptID: "a1", CreatedAt: time.Now(), Box: "box"})
 	if err != nil {
 		t.Fatal(err)
 	}

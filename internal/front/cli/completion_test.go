@@ -12,13 +12,13 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 )
 
 // TestNamesAreCompleted: each command completes the ids of tasks and the names of projects where its usage line or a flag takes them.
 func TestNamesAreCompleted(t *testing.T) {
 	state, dir, more := t.TempDir(), t.TempDir(), t.TempDir()
-	lock, err := store.New(state).Create(&store.Record{TaskID: "T-A1B2C3D4", CreatedAt: time.Now(), Task: "x"})
+	lock, err := taskstore.New(state).Create(&taskstore.Record{TaskID: "T-A1B2C3D4", CreatedAt: time.Now(), Task: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}

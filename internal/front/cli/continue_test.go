@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -362,7 +362,7 @@ func TestParked(t *testing.T) {
 	r.want(workorder.ExitParked, `"resume_at":"2`, ifExists("--json")...)
 	r.want(workorder.ExitParked, "--now", "continue", tid)
 	r.boxes(1)
-	if fresh := store.New(r.state); fresh.Locked(tid) {
+	if fresh := taskstore.New(r.state); fresh.Locked(tid) {
 		t.Error("the lock is held")
 	}
 	r.want(workorder.ExitParked, "parked", "continue", tid, "--now")

@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -20,7 +20,7 @@ func TestDetectedProjectGoesOn(t *testing.T) {
 	feedback := filepath.Join(t.TempDir(), "feedback.md")
 	write(t, feedback, "- do it\n")
 	r.want(workorder.ExitTimeout, "sandbox-agent continue "+tid, "create", "--repo", url, "--task", "do it", "--task-id", tid, "--command", "true")
-	if rec, err := store.New(r.state).Load(tid); err != nil || rec.Request.ProjectBy != store.Detected || rec.Request.ProjectFile != "" {
+	if rec, err := taskstore.New(r.state).Load(tid); err != nil || rec.Request.ProjectBy != taskstore.Detected || rec.Request.ProjectFile != "" {
 		t.Fatalf("%v: %+v", err, rec)
 	}
 	gittest.Git(t, r.bare, "branch", "later", gittest.Git(t, r.bare, "commit-tree", "-m", "none", gittest.Git(t, r.bare, "mktree", "--missing")))

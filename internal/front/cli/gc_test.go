@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -88,7 +88,7 @@ func TestGcAttempts(t *testing.T) {
 	r := newRig(t, ends(workorder.StatusTimeout, workorder.EndedByTimeout))
 	r.want(workorder.ExitTimeout, "", create("--keep")...)
 	r.want(workorder.ExitTimeout, "", "continue", tid)
-	st := store.New(r.state)
+	st := taskstore.New(r.state)
 	rec, err := st.Load(tid)
 	if err != nil {
 		t.Fatal(err)

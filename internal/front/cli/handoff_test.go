@@ -11,7 +11,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -36,7 +36,7 @@ func TestHandoff(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, workorder.ResultFile), string(b))
-	lock, err := store.New(state).Create(&store.Record{TaskID: "T-A1B2C3D4", CreatedAt: time.Now(), Collected: true, Dir: dir, LocalRepo: repo, Status: workorder.StatusSuccess})
+	lock, err := taskstore.New(state).Create(&taskstore.Record{TaskID: "T-A1B2C3D4", CreatedAt: time.Now(), Collected: true, Dir: dir, LocalRepo: repo, Status: workorder.StatusSuccess})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -23,7 +23,7 @@ func TestHintsAreTrue(t *testing.T) {
 		t.Errorf("%v: hint %q", err, got)
 	}
 	denied := &runtime.DeniedError{Socket: "/var/run/docker.sock", Group: "docker"}
-	err = fault.New(workorder.ExitBox, fmt.Errorf("ask the engine: %w", denied), "start the Docker engine")
+	err = exiterr.New(workorder.ExitBox, fmt.Errorf("ask the engine: %w", denied), "start the Docker engine")
 	if got := cmdutil.Hint(err); !strings.Contains(got, "usermod -aG docker") || cmdutil.ExitCode(err) != workorder.ExitBox {
 		t.Errorf("%v: hint %q", err, got)
 	}

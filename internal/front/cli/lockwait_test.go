@@ -11,7 +11,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -41,7 +41,7 @@ func TestHeld(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, ends(workorder.StatusTimeout, workorder.EndedByTimeout))
 	r.want(workorder.ExitTimeout, "", create()...)
-	st := store.New(r.state)
+	st := taskstore.New(r.state)
 	lock, err := st.TryLock(tid)
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func TestCollectingIsLeft(t *testing.T) {
 				t.Errorf("%d boxes", r.fake.Count())
 			}
 			r.want(0, "", "result", tid)
-			if rec, err := store.New(r.state).Load(tid); err != nil || !rec.Collected || rec.Status != workorder.StatusSuccess || r.fake.Count() != 0 {
+			if rec, err := taskstore.New(r.state).Load(tid); err != nil || !rec.Collected || rec.Status != workorder.StatusSuccess || r.fake.Count() != 0 {
 				t.Errorf("%+v, %v, %d boxes", rec, err, r.fake.Count())
 			}
 		})

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -20,7 +20,7 @@ created if it is missing.`,
 		Example: "  sandbox-agent man ~/.local/share/man/man1\n  man sandbox-agent-create",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one directory, got %d", cmd.CommandPath(), len(args)), "see `"+
+				return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs one directory, got %d", cmd.CommandPath(), len(args)), "see `"+
 					cmd.CommandPath()+" --help`")
 			}
 			return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -19,18 +19,18 @@ import (
 func TestUnknownNames(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
-	if err := registry.New(state).Save("nu-jail", registry.Record{}); err != nil {
+	if err := sandboxstore.New(state).Save("nu-jail", sandboxstore.Record{}); err != nil {
 		t.Fatal(err)
 	}
-	rec := &store.Record{TaskID: tid, Collected: true}
-	lock, err := store.New(state).Create(rec)
+	rec := &taskstore.Record{TaskID: tid, Collected: true}
+	lock, err := taskstore.New(state).Create(rec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	lock.Unlock()
 	a := cmdutil.New(cmdutil.IO{}, app.Env{Dir: t.TempDir(), Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": state}[name] }})
 	for name, near := range map[string]string{"nu-jial": "nu-jail", tid[:len(tid)-1] + "Z": tid, "something-else": ""} {
-		for _, missing := range []error{sandbox.ErrNotFound, store.ErrNotFound, branch.ErrNotFound} {
+		for _, missing := range []error{sandbox.ErrNotFound, taskstore.ErrNotFound, branch.ErrNotFound} {
 			err := a.UnknownName(t.Context(), name, fmt.Errorf("look: %w", missing))
 			if unknown, ok := errors.AsType[*app.UnknownNameError](err); !ok || unknown.Name != name || cmdutil.ExitCode(err) != workorder.ExitNotFound || !errors.Is(err, missing) {
 				t.Errorf("%s: %v", name, err)

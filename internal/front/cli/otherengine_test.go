@@ -3,7 +3,7 @@ package cli
 import (
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -45,7 +45,7 @@ func TestOtherEngine(t *testing.T) {
 	// Old engines share the id with the other ones of their machine.
 	r.fake.Details.ID, r.fake.Details.RootDir = there.Details.ID, "/second"
 	r.want(workorder.ExitBox, " fake /second ", "result", tid)
-	if rec, err := store.New(r.state).Load(tid); err != nil || rec.Collected {
+	if rec, err := taskstore.New(r.state).Load(tid); err != nil || rec.Collected {
 		t.Errorf("%+v, %v", rec, err)
 	}
 	r.boxes(1)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -26,7 +26,7 @@ func TestFromPlan(t *testing.T) {
 	r.want(workorder.ExitGeneral, "(planned)", "continue", "T-00000PLN")
 	// The plan's settings hold for the task that is made of it, and the user's changes of it count.
 	r.want(0, "planned", "create", "-p", r.project, "--plan", "--task", "x", "--task-id", "T-00000PL2", "--network", "none", "--max-budget-usd", "1.5")
-	rec, err := store.New(r.state).Load("T-00000PL2")
+	rec, err := taskstore.New(r.state).Load("T-00000PL2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestFromPlan(t *testing.T) {
 	}
 	r.want(0, "", "create", "--from-plan", "T-00000PL2", "--task", "and quickly", "--task-id", "T-00000DO2")
 	o := r.orders[len(r.orders)-1]
-	if carried, err := store.New(r.state).Load("T-00000DO2"); err != nil || carried.Task != "x" || o.TargetBranch != "agent/T-00000DO2-x" {
+	if carried, err := taskstore.New(r.state).Load("T-00000DO2"); err != nil || carried.Task != "x" || o.TargetBranch != "agent/T-00000DO2-x" {
 		t.Errorf("%v: the list has %q, the branch is %s", err, carried.Task, o.TargetBranch)
 	}
 	if o.Mode != workorder.ModeCreate || o.Network.Mode != workorder.NetworkNone || o.MaxBudgetUSD == nil || *o.MaxBudgetUSD != 1.5 || !strings.Contains(o.Task, "1. Do it\n") {

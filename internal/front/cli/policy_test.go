@@ -11,8 +11,8 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/policy"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/netrules"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -22,11 +22,11 @@ import (
 func recordedTask(t *testing.T, network *workorder.NetworkReport, former []workorder.Event) (*cmdutil.Factory, *bytes.Buffer, *bytes.Buffer) {
 	t.Helper()
 	dir := t.TempDir()
-	rec := &store.Record{TaskID: "T-A1B2C3D4", CreatedAt: time.Now(), Collected: true, Status: workorder.StatusSuccess, Attempt: 1}
+	rec := &taskstore.Record{TaskID: "T-A1B2C3D4", CreatedAt: time.Now(), Collected: true, Status: workorder.StatusSuccess, Attempt: 1}
 	if former != nil {
-		rec.PastAttempts, rec.Attempt = []store.Attempt{{Number: 1, ID: "0123456789abcdef", Status: workorder.StatusLost}}, 2
+		rec.PastAttempts, rec.Attempt = []taskstore.Attempt{{Number: 1, ID: "0123456789abcdef", Status: workorder.StatusLost}}, 2
 	}
-	lock, err := store.New(dir).Create(rec)
+	lock, err := taskstore.New(dir).Create(rec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestPolicyLearn(t *testing.T) {
 		t.Errorf("exit %d: %s", code, out)
 	}
 	code := run("A1B2 --json")
-	var l policy.Learned
+	var l netrules.Learned
 	if err := json.Unmarshal(out.Bytes(), &l); err != nil || code != 0 || len(l.Allow) != 4 || len(l.Attempts) != 2 || len(l.Never) != 1 || l.Mode != workorder.NetworkRestricted {
 		t.Errorf("exit %d, %v: %s", code, err, out)
 	}

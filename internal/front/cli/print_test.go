@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -24,8 +24,8 @@ func obeyed(s string) bool { return strings.ContainsAny(s, "\x1b\x7f\u009b") }
 func TestTerminalIsNotCommanded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	st := store.New(dir)
-	rec := &store.Record{TaskID: "T-A1B2C3D4", CreatedAt: time.Now(), Task: evil, Project: evil, Collected: true, Status: workorder.StatusFailed}
+	st := taskstore.New(dir)
+	rec := &taskstore.Record{TaskID: "T-A1B2C3D4", CreatedAt: time.Now(), Task: evil, Project: evil, Collected: true, Status: workorder.StatusFailed}
 	lock, err := st.Create(rec)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestTerminalIsNotCommanded(t *testing.T) {
 	}
 	for _, asJSON := range []bool{false, true} {
 		out.Reset()
-		printError(a, fault.New(1, errors.New(evil), evil), 1, asJSON)
+		printError(a, exiterr.New(1, errors.New(evil), evil), 1, asJSON)
 		if strings.Count(out.String(), "after") != 2 || obeyed(out.String()) {
 			t.Errorf("an error is printed as %q", out.String())
 		}

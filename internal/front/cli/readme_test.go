@@ -16,7 +16,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/environments"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/presets"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/projects"
@@ -80,7 +80,7 @@ func checkEnvironments(t *testing.T, path, content string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "environments.yaml")
 	write(t, file, content)
-	r, err := environments.Open(environments.Options{File: file, Named: true, Getenv: func(string) string { return "/home/you" }})
+	r, err := presets.Open(presets.Options{File: file, Named: true, Getenv: func(string) string { return "/home/you" }})
 	if err != nil {
 		t.Errorf("%s: %v", path, err)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -122,7 +122,7 @@ func TestRmBranchOfALocalRepository(t *testing.T) {
 	git("commit", "-q", "--allow-empty", "-m", "work")
 	git("update-ref", workorder.CheckpointRef(tid), "HEAD")
 	r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))
-	lock, err := store.New(r.state).Create(&store.Record{TaskID: tid, CreatedAt: time.Now(), Collected: true, LocalRepo: repo, Status: workorder.StatusSuccess})
+	lock, err := taskstore.New(r.state).Create(&taskstore.Record{TaskID: tid, CreatedAt: time.Now(), Collected: true, LocalRepo: repo, Status: workorder.StatusSuccess})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/codecmd"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/sandboxcmd"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/servecmd"
@@ -11,7 +12,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/taskcmd"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/workcmd"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -49,7 +49,7 @@ func newRootCmd(f *cmdutil.Factory) *cobra.Command {
 		if !cmd.HasParent() {
 			hint = "to start a task, put its text in quotes; " + hint
 		}
-		return fault.New(workorder.ExitUsage, err, hint)
+		return exiterr.New(workorder.ExitUsage, err, hint)
 	})
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(

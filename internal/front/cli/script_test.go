@@ -20,7 +20,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -95,16 +95,16 @@ func recorded(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 1 {
 		ts.Fatalf("usage: recorded ID [flag=value...]")
 	}
-	rec := &store.Record{
+	rec := &taskstore.Record{
 		TaskID: args[0], Project: "shop", Task: "a task", CreatedAt: time.Now(), StartedAt: time.Now(), AttemptID: workorder.NewAttemptID(), Attempt: 1,
-		Request: store.Request{ProjectFile: ts.MkAbs("p.yaml"), ProjectBy: "named", Overrides: map[string]string{}},
+		Request: taskstore.Request{ProjectFile: ts.MkAbs("p.yaml"), ProjectBy: "named", Overrides: map[string]string{}},
 		Harness: workorder.HarnessCommand, Mode: workorder.ModeCreate, Collected: true, Status: workorder.StatusError, EndedBy: workorder.EndedByBox,
 	}
 	for _, a := range args[1:] {
 		flag, value, _ := strings.Cut(a, "=")
 		rec.Request.Overrides[flag] = value
 	}
-	lock, err := store.New(ts.MkAbs("state")).Create(rec)
+	lock, err := taskstore.New(ts.MkAbs("state")).Create(rec)
 	ts.Check(err)
 	defer lock.Unlock()
 	order := workorder.Order{Version: workorder.Version, TaskID: rec.TaskID, Task: rec.Task}

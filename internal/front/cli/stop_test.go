@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -54,7 +54,7 @@ func TestStopNext(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, ends(workorder.StatusTimeout, workorder.EndedByTimeout))
 	r.want(workorder.ExitTimeout, "", create()...)
-	st := store.New(r.state)
+	st := taskstore.New(r.state)
 	lock, err := st.TryLock(tid)
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestStopNext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.NextAttempt(last, &store.Record{TaskID: tid, AttemptID: workorder.NewAttemptID()}); err != nil {
+	if err := st.NextAttempt(last, &taskstore.Record{TaskID: tid, AttemptID: workorder.NewAttemptID()}); err != nil {
 		t.Fatal(err)
 	}
 	for st.StopRequest(tid) == "" {

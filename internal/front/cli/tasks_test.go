@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -33,12 +33,12 @@ func detached(t *testing.T, p runtimetest.Program) (*cmdutil.Factory, *onWrite, 
 	t.Helper()
 	fake := runtimetest.NewFake(map[string]runtimetest.Program{"x": p})
 	dir := t.TempDir()
-	lock, err := store.New(dir).Create(&store.Record{TaskID: "T-A1B2C3D4", CreatedAt: time.Now(), Box: "box"})
+	lock, err := taskstore.New(dir).Create(&taskstore.Record{TaskID: "T-A1B2C3D4", CreatedAt: time.Now(), Box: "box"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	lock.Unlock()
-	own, err := store.New(dir).Owner(true)
+	own, err := taskstore.New(dir).Owner(true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestPsEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"T-00000001", "T-00000002"} {
-		lock, err := st.Create(&store.Record{TaskID: id, CreatedAt: time.Now()})
+		lock, err := st.Create(&taskstore.Record{TaskID: id, CreatedAt: time.Now()})
 		if err != nil {
 			t.Fatal(err)
 		}

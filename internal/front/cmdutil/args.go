@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/portforward"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -67,13 +67,13 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 			hint = "did you mean " + strings.Join(near, " or ") + "?"
 		}
-		return fault.New(workorder.ExitUsage, fmt.Errorf("unknown command %q for %s", args[0], cmd.CommandPath()), hint)
+		return exiterr.New(workorder.ExitUsage, fmt.Errorf("unknown command %q for %s", args[0], cmd.CommandPath()), hint)
 	}
 	hint := "see `" + cmd.CommandPath() + " --help`"
 	if cmd.Flags().Lookup("task") != nil {
 		hint = "give the task with --task; " + hint
 	}
-	return fault.New(workorder.ExitUsage, fmt.Errorf("%s takes no argument %q", cmd.CommandPath(), args[0]), hint)
+	return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s takes no argument %q", cmd.CommandPath(), args[0]), hint)
 }
 
 // MayBeEmpty annotates a flag whose empty value has a meaning.
@@ -124,7 +124,7 @@ func OneTask(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		return nil
 	}
-	return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one task id, got %d", cmd.CommandPath(), len(args)),
+	return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs one task id, got %d", cmd.CommandPath(), len(args)),
 		"`sandbox-agent ps --all` lists them")
 }
 
@@ -133,7 +133,7 @@ func OneSandbox(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		return nil
 	}
-	return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one sandbox's name, got %d", cmd.CommandPath(), len(args)),
+	return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs one sandbox's name, got %d", cmd.CommandPath(), len(args)),
 		"`sandbox-agent ps` lists sandboxes")
 }
 
@@ -154,9 +154,9 @@ func LastOrOne(cmd *cobra.Command, args []string) error {
 }
 
 // ParsePorts reads ports to publish, as [LOCAL:]PORT.
-func ParsePorts(all []string) ([]porter.Port, error) {
+func ParsePorts(all []string) ([]portforward.Port, error) {
 	var errs []error
-	ports := make([]porter.Port, 0, len(all))
+	ports := make([]portforward.Port, 0, len(all))
 	for _, t := range all {
 		local, inside, both := strings.Cut(t, ":")
 		if !both {
@@ -170,10 +170,10 @@ func ParsePorts(all []string) ([]porter.Port, error) {
 		switch {
 		case err != nil || in == 0 || both && out == 0:
 			errs = append(errs, fmt.Errorf("port %q: use PORT or LOCAL:PORT, from 1 to 65535", t))
-		case slices.ContainsFunc(ports, func(p porter.Port) bool { return p.Port == int(in) }):
+		case slices.ContainsFunc(ports, func(p portforward.Port) bool { return p.Port == int(in) }):
 			errs = append(errs, fmt.Errorf("port %d is named twice", in))
 		}
-		ports = append(ports, porter.Port{Port: int(in), Local: int(out)})
+		ports = append(ports, portforward.Port{Port: int(in), Local: int(out)})
 	}
 	return ports, errors.Join(errs...)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -17,7 +17,7 @@ import (
 
 // CompleteTasks offers the tasks of the state directory with their titles, newest first or sorted by before. It skips
 // records that cannot be read.
-func (f *Factory) CompleteTasks(several bool, before ...func(r, s *store.Record) bool) cobra.CompletionFunc {
+func (f *Factory) CompleteTasks(several bool, before ...func(r, s *taskstore.Record) bool) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		const how = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 		st, err := f.Store()
@@ -26,7 +26,7 @@ func (f *Factory) CompleteTasks(several bool, before ...func(r, s *store.Record)
 		}
 		records, _ := st.List()
 		for _, less := range before {
-			slices.SortStableFunc(records, func(r, s *store.Record) int {
+			slices.SortStableFunc(records, func(r, s *taskstore.Record) int {
 				switch {
 				case less(r, s):
 					return -1
@@ -108,7 +108,7 @@ func (f *Factory) CompleteSandboxThen(words ...string) cobra.CompletionFunc {
 }
 
 // CompleteEither completes sandboxes and tasks.
-func (f *Factory) CompleteEither(several bool, before ...func(r, s *store.Record) bool) cobra.CompletionFunc {
+func (f *Factory) CompleteEither(several bool, before ...func(r, s *taskstore.Record) bool) cobra.CompletionFunc {
 	tasks, sandboxes := f.CompleteTasks(several, before...), f.CompleteSandboxes(several)
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 && !several {

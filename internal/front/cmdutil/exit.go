@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/signals"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -90,7 +90,7 @@ func UnknownEnd(ctx context.Context, err error) error {
 		return Interrupted(ctx)
 	}
 	if errors.Is(err, sandbox.ErrConnectionLost) {
-		return fault.New(ExitLost, err, "whether the command has ended is not known: `sandbox-agent ps` shows whether the sandbox runs")
+		return exiterr.New(ExitLost, err, "whether the command has ended is not known: `sandbox-agent ps` shows whether the sandbox runs")
 	}
 	return app.SandboxError(err)
 }
@@ -109,16 +109,16 @@ func ExitOf(r sandbox.RunResult) error {
 // ExitCode is the exit code for an error.
 func ExitCode(err error) int {
 	var coded interface{ ExitCode() int }
-	var ambiguous *store.AmbiguousError
+	var ambiguous *taskstore.AmbiguousError
 	switch {
 	case errors.As(err, &coded):
 		return coded.ExitCode()
-	case errors.Is(err, store.ErrNotFound):
+	case errors.Is(err, taskstore.ErrNotFound):
 		return workorder.ExitNotFound
-	case errors.As(err, &ambiguous), errors.Is(err, store.ErrExists):
+	case errors.As(err, &ambiguous), errors.Is(err, taskstore.ErrExists):
 		return workorder.ExitUsage
 	}
-	if c := fault.Code(err); c != workorder.ExitGeneral {
+	if c := exiterr.Code(err); c != workorder.ExitGeneral {
 		return c
 	}
 	if errors.Is(err, runtime.ErrUnavailable) || errors.Is(err, runtime.ErrIsolation) {
@@ -136,10 +136,10 @@ func Hint(err error) string {
 	if proc.Missing(err) == "git" {
 		return "install git (`sudo apt install git`, `brew install git`), or put it on PATH: repositories and credentials need it"
 	}
-	if h := fault.Hint(err); h != "" {
+	if h := exiterr.Hint(err); h != "" {
 		return h
 	}
-	if e, ok := errors.AsType[*store.DamagedError](err); ok {
+	if e, ok := errors.AsType[*taskstore.DamagedError](err); ok {
 		return "`sandbox-agent rm --force " + e.TaskID + "` forgets the task here, with its sandboxes; `sandbox-agent continue " + e.TaskID +
 			" --project P` goes on from the remote then"
 	}
@@ -152,7 +152,7 @@ func Hint(err error) string {
 		return projects.NotFoundHint
 	case errors.Is(err, runtime.ErrUnavailable):
 		return "start the Docker engine, or point DOCKER_HOST at one that runs"
-	case errors.Is(err, store.ErrExists):
+	case errors.Is(err, taskstore.ErrExists):
 		return "choose another --task-id, or forget that task with `sandbox-agent rm`"
 	}
 	return ""

@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -71,12 +71,12 @@ func (f *Factory) TaskRuns(flags *resolve.Flags, asJSON bool) *app.Tasks {
 }
 
 // Summary ends a run: short, unless all is asked for.
-func (f *Factory) Summary(res *workorder.Result, rec *store.Record) {
+func (f *Factory) Summary(res *workorder.Result, rec *taskstore.Record) {
 	f.ShowResult(res, rec, f.Verbose)
 }
 
 // ShowResult prints a result.
-func (f *Factory) ShowResult(res *workorder.Result, rec *store.Record, all bool) {
+func (f *Factory) ShowResult(res *workorder.Result, rec *taskstore.Record, all bool) {
 	w, _ := TerminalSize(f.Stdout)
 	o := render.SummaryOptions{Color: f.Color(f.Stdout), All: all, Width: w, Dir: rec.Dir, Kept: keptBox(rec), Number: rec.Number()}
 	for _, row := range rec.PastAttempts {
@@ -86,7 +86,7 @@ func (f *Factory) ShowResult(res *workorder.Result, rec *store.Record, all bool)
 }
 
 // keptBox is the container that was kept for inspection; empty if there is none.
-func keptBox(rec *store.Record) string {
+func keptBox(rec *taskstore.Record) string {
 	if rec.Keep {
 		return rec.Box
 	}
@@ -95,7 +95,7 @@ func keptBox(rec *store.Record) string {
 
 // Followed reports how a followed run ended.
 // Followed ends a command that followed a task.
-func (f *Factory) Followed(ctx context.Context, rec *store.Record, res *workorder.Result, asJSON bool, err error) error {
+func (f *Factory) Followed(ctx context.Context, rec *taskstore.Record, res *workorder.Result, asJSON bool, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return Interrupted(ctx) // to leave is not an error: the task goes on
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/portforward"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -61,7 +61,7 @@ func (e *sandboxEnvironment) Info(ctx context.Context) (EnvironmentInfo, error) 
 }
 
 // endpoints are where ports are on this machine; without a list those that are kept.
-func (e *sandboxEnvironment) endpoints(ports []porter.Port) (map[string]EnvironmentEndpoint, error) {
+func (e *sandboxEnvironment) endpoints(ports []portforward.Port) (map[string]EnvironmentEndpoint, error) {
 	served := app.Addresses(ports)
 	if ports == nil {
 		var err error
@@ -92,7 +92,7 @@ func (e *sandboxEnvironment) services() []workorder.Service {
 	return nil
 }
 
-func (e *sandboxEnvironment) exposed(ctx context.Context, ports []int) ([]porter.Port, error) {
+func (e *sandboxEnvironment) exposed(ctx context.Context, ports []int) ([]portforward.Port, error) {
 	names := make([]string, 0, len(ports))
 	for _, p := range ports {
 		names = append(names, strconv.Itoa(p))

@@ -15,8 +15,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -77,7 +77,7 @@ func createDetached(ctx context.Context, f *cmdutil.Factory, q TaskRequest) (id 
 		return "", err
 	}
 	if q.Repo != "" {
-		flags.ProjectSource = store.Detected
+		flags.ProjectSource = taskstore.Detected
 	}
 	out, err := f.TaskRuns(&flags, false).Create(ctx, app.TaskRequest{Request: tasks.Request{Text: q.Task}, Flags: flags})
 	if err != nil || out.Result == nil {
@@ -116,7 +116,7 @@ func (t *hostTasks) check(q TaskRequest) error {
 }
 
 // find finds a task by its whole ID: a guess must not find another client's task.
-func (t *hostTasks) find(ctx context.Context, id string) (*store.Store, *store.Record, error) {
+func (t *hostTasks) find(ctx context.Context, id string) (*taskstore.Store, *taskstore.Record, error) {
 	if !workorder.ValidTaskID(id) {
 		return nil, nil, Wrongf("id %.40q: use one that task_create has answered, as T-A1B2C3D4", id)
 	}

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/policy"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/netrules"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -130,9 +130,9 @@ func networkText(e workorder.Event) string {
 	case strings.HasPrefix(fix, "gateway:"): // a feature that would run at the model's provider
 		return said + `: allow it with "` + fix + `" in the project file`
 	case fix != "" && e.Status == string(workorder.NetworkRefused):
-		return said + `: allow it with "` + policy.Line(fix) + `" under network.allow`
+		return said + `: allow it with "` + netrules.Line(fix) + `" under network.allow`
 	case fix != "" && e.Status == string(workorder.NetworkLearned):
-		return said + `: it needs "` + policy.Line(fix) + `" under network.allow`
+		return said + `: it needs "` + netrules.Line(fix) + `" under network.allow`
 	case reason != "":
 		return said + ": " + reason
 	}
@@ -202,7 +202,7 @@ func (s *summary) network(r *workorder.Result) {
 		}
 		line := words(s.p.as(yellow, "refused"), HostPort(h)+times(h.Count), first(h.By))
 		if rule := oneLine(h.Rule); rule != "" {
-			line += s.p.as(dim, "   "+policy.Line(rule))
+			line += s.p.as(dim, "   "+netrules.Line(rule))
 		} else if reason := oneLine(h.Reason); reason != "" {
 			line += ": " + reason
 		}

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -40,13 +40,13 @@ type Target struct {
 // Target opens the source's own repository if that is on this machine, else the clone that dir is in.
 func (s Source) Target(ctx context.Context, dir string) (*Target, error) {
 	if s.Branch == "" || !git.ValidSHA(s.Head) || !git.ValidSHA(s.Base) {
-		return nil, fault.New(workorder.ExitNotFound, fmt.Errorf("%s has no commits", s.Of), "`sandbox-agent result` says how a task ended")
+		return nil, exiterr.New(workorder.ExitNotFound, fmt.Errorf("%s has no commits", s.Of), "`sandbox-agent result` says how a task ended")
 	}
 	at := s.Repo
 	if !filepath.IsAbs(at) {
 		at = dir
 		if !localrepo.IsClone(ctx, dir, s.Repo) {
-			return nil, fault.New(workorder.ExitUsage, fmt.Errorf("%s is no clone of %s, which %s worked on", dir, s.Repo, s.Of),
+			return nil, exiterr.New(workorder.ExitUsage, fmt.Errorf("%s is no clone of %s, which %s worked on", dir, s.Repo, s.Of),
 				"go to your clone of it")
 		}
 	}
@@ -58,7 +58,7 @@ func (s Source) Target(ctx context.Context, dir string) (*Target, error) {
 	t.git.Untrusted = true
 	for _, sha := range []string{s.Base, s.Head} {
 		if _, err := t.git.Output(ctx, "cat-file", "-e", sha+"^{commit}"); err != nil {
-			return nil, fault.New(workorder.ExitGit, fmt.Errorf("%s does not have commit %s of %s", repo.Path, sha[:10], s.Of),
+			return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("%s does not have commit %s of %s", repo.Path, sha[:10], s.Of),
 				"`git fetch` brings it, where the branch "+s.Branch+" was pushed")
 		}
 	}
@@ -72,11 +72,11 @@ func (t *Target) Diff(ctx context.Context, out io.Writer, options ...string) err
 	defer cancel()
 	base, err := t.git.Output(ctx, "merge-base", t.Base, t.Head)
 	if err != nil {
-		return fault.New(workorder.ExitGit, fmt.Errorf("compare %s with its base: %w", t.Branch, err), "")
+		return exiterr.New(workorder.ExitGit, fmt.Errorf("compare %s with its base: %w", t.Branch, err), "")
 	}
 	args := append([]string{"diff-tree", "-r", "-M", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none"}, options...)
 	if said, err := t.git.Stream(ctx, nil, out, time.Second, append(args, strings.TrimSpace(string(base)), t.Head, "--")...); err != nil {
-		return fault.New(workorder.ExitGit, fmt.Errorf("compare %s with its base: %w: %s", t.Branch, err, strings.TrimSpace(said)), "")
+		return exiterr.New(workorder.ExitGit, fmt.Errorf("compare %s with its base: %w: %s", t.Branch, err, strings.TrimSpace(said)), "")
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func (t *Target) unread(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fault.New(workorder.ExitGit, fmt.Errorf("read the commits of %s: %w", t.Of, err), "")
+	return exiterr.New(workorder.ExitGit, fmt.Errorf("read the commits of %s: %w", t.Of, err), "")
 }
 
 // Checkout switches the work tree to the task's branch, which it makes or moves on to the task's last commit, and
@@ -128,10 +128,10 @@ func (t *Target) Checkout(ctx context.Context) (before string, err error) {
 	case within(at, t.Head) && (t.made(ctx) || at != t.Base && within(t.Base, at)): // an earlier checkout's
 		on = []string{at, t.Head}
 	case within(at, t.Head):
-		return "", fault.New(workorder.ExitGit, fmt.Errorf("check out %s: there is a branch of that name, which is not of %s", t.Branch, t.Of),
+		return "", exiterr.New(workorder.ExitGit, fmt.Errorf("check out %s: there is a branch of that name, which is not of %s", t.Branch, t.Of),
 			"give the work another name, with -b; `sandbox-agent merge` brings it into the branch that is checked out")
 	default:
-		return "", fault.New(workorder.ExitGit, fmt.Errorf("check out %s: it is at %.10s here, which is not on one line with the task's last "+
+		return "", exiterr.New(workorder.ExitGit, fmt.Errorf("check out %s: it is at %.10s here, which is not on one line with the task's last "+
 			"commit %.10s", t.Branch, at, t.Head),
 			"rename that branch, or look at the work alone: `git switch --detach "+t.Head+"`")
 	}
@@ -150,7 +150,7 @@ func (t *Target) Checkout(ctx context.Context) (before string, err error) {
 		err = t.git.Run(ctx, "merge", "--quiet", "--ff-only", t.Head)
 	}
 	if err != nil {
-		return "", fault.New(workorder.ExitGit, fmt.Errorf("check out %s: %w", t.Branch, err),
+		return "", exiterr.New(workorder.ExitGit, fmt.Errorf("check out %s: %w", t.Branch, err),
 			"where your changes are in the way, commit or stash them first; where another work tree has the branch, go there")
 	}
 	return before, nil
@@ -180,7 +180,7 @@ func (t *Target) Apply(ctx context.Context) (files []string, err error) {
 	tree, conflicts, err := t.merged(ctx)
 	switch {
 	case errors.Is(err, ErrConflict):
-		return nil, fault.New(workorder.ExitGit, fmt.Errorf("%s: %w with HEAD in %s", what, err, strings.Join(conflicts, ", ")),
+		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("%s: %w with HEAD in %s", what, err, strings.Join(conflicts, ", ")),
 			"nothing was changed; `git merge "+t.Head+"` leaves the conflicts in the files")
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", what, err)
@@ -193,7 +193,7 @@ func (t *Target) Apply(ctx context.Context) (files []string, err error) {
 	}
 	// As git merges a fast-forward: it refuses where an uncommitted change would be lost.
 	if err := t.git.Run(ctx, "read-tree", "-m", "-u", "HEAD", tree); err != nil {
-		return nil, fault.New(workorder.ExitGit, fmt.Errorf("%s: %w", what, err), "commit or stash your changes of these files first")
+		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("%s: %w", what, err), "commit or stash your changes of these files first")
 	}
 	return files, nil
 }
@@ -223,7 +223,7 @@ func (t *Target) Merge(ctx context.Context, message string) (without bool, err e
 	defer cancel()
 	// That comes first: what a merge has left that was killed is not up to date.
 	if t.git.Run(ctx, "rev-parse", "--verify", "--quiet", "MERGE_HEAD") == nil {
-		return false, fault.New(workorder.ExitGit, fmt.Errorf("%s: another merge is not concluded", what),
+		return false, exiterr.New(workorder.ExitGit, fmt.Errorf("%s: another merge is not concluded", what),
 			"`git commit` concludes it, `git merge --abort` gives it up")
 	}
 	if t.git.Run(ctx, "merge-base", "--is-ancestor", t.Head, "HEAD") == nil {
@@ -246,13 +246,13 @@ func (t *Target) Merge(ctx context.Context, message string) (without bool, err e
 	if err := t.git.RunToEnd(ctx, "merge", "--quiet", "--no-ff", "--autostash", "--no-edit", "--no-gpg-sign", "--no-verify-signatures", "-m",
 		message, t.Head); err != nil {
 		if t.git.Run(ctx, "rev-parse", "--verify", "--quiet", "MERGE_HEAD") == nil {
-			return false, fault.New(workorder.ExitGit, fmt.Errorf("%s: %w", what, ErrConflict),
+			return false, exiterr.New(workorder.ExitGit, fmt.Errorf("%s: %w", what, ErrConflict),
 				"resolve them and `git commit`, or `git merge --abort`")
 		}
-		return false, fault.New(workorder.ExitGit, fmt.Errorf("%s: %w", what, err), "")
+		return false, exiterr.New(workorder.ExitGit, fmt.Errorf("%s: %w", what, err), "")
 	}
 	if now, err := t.git.Resolve(ctx, "refs/stash"); err != nil || now != aside {
-		return false, fault.New(workorder.ExitGit, errors.Join(fmt.Errorf("%s: "+
+		return false, exiterr.New(workorder.ExitGit, errors.Join(fmt.Errorf("%s: "+
 			"it is merged, but your uncommitted changes do not fit it, and are kept aside", what), err),
 			"`git stash show -p` shows them; `git stash drop` after they are in the files")
 	}
@@ -262,7 +262,7 @@ func (t *Target) Merge(ctx context.Context, message string) (without bool, err e
 // tree refuses a repository without a work tree.
 func (t *Target) tree(what string) error {
 	if t.repo.Bare {
-		return fault.New(workorder.ExitUsage, fmt.Errorf("%s: %s has no work tree", what, t.repo.Path), "clone it, and do it there")
+		return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s: %s has no work tree", what, t.repo.Path), "clone it, and do it there")
 	}
 	return nil
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -115,7 +115,7 @@ func TestCheckout(t *testing.T) {
 	t.Parallel()
 	dir, w := repository(t)
 	write(t, filepath.Join(dir, "a"), "mine\n")
-	if _, err := target(t, w, "/").Checkout(t.Context()); fault.Code(err) != workorder.ExitGit || read(t, filepath.Join(dir, "a")) != "mine\n" {
+	if _, err := target(t, w, "/").Checkout(t.Context()); exiterr.Code(err) != workorder.ExitGit || read(t, filepath.Join(dir, "a")) != "mine\n" {
 		t.Errorf("over a change: %v", err)
 	}
 	write(t, filepath.Join(dir, "a"), "one\ntwo\nthree\n")
@@ -172,7 +172,7 @@ func TestCheckoutAgain(t *testing.T) {
 			}
 			gittest.Git(t, dir, "update-ref", "refs/heads/"+taskBranch, at)
 			_, err := target(t, w, "/").Checkout(t.Context())
-			if (err != nil) != c.refused || c.refused && (fault.Code(err) != workorder.ExitGit || fault.Hint(err) == "") {
+			if (err != nil) != c.refused || c.refused && (exiterr.Code(err) != workorder.ExitGit || exiterr.Hint(err) == "") {
 				t.Errorf("%v", err)
 			}
 			if got, want := gittest.Git(t, dir, "rev-parse", taskBranch), c.want(at, w.Head); got != want {
@@ -209,7 +209,7 @@ func TestApplyRefuses(t *testing.T) {
 	t.Parallel()
 	dir, w := repository(t)
 	write(t, filepath.Join(dir, "a"), "mine\n")
-	if _, err := target(t, w, "/").Apply(t.Context()); fault.Code(err) != workorder.ExitGit || errors.Is(err, branch.ErrConflict) {
+	if _, err := target(t, w, "/").Apply(t.Context()); exiterr.Code(err) != workorder.ExitGit || errors.Is(err, branch.ErrConflict) {
 		t.Errorf("over a change: %v", err)
 	}
 	if read(t, filepath.Join(dir, "a")) != "mine\n" || read(t, filepath.Join(dir, "new")) != "" {
@@ -229,17 +229,17 @@ func TestClone(t *testing.T) {
 	t.Parallel()
 	dir, w := repository(t)
 	w.Repo = "https://example.com/a/b.git"
-	if _, err := w.Target(t.Context(), dir); fault.Code(err) != workorder.ExitUsage {
+	if _, err := w.Target(t.Context(), dir); exiterr.Code(err) != workorder.ExitUsage {
 		t.Errorf("no clone: %v", err)
 	}
 	gittest.Git(t, dir, "remote", "add", "origin", "git@example.com:a/b")
 	target(t, w, dir)
 	w.Head = strings.Repeat("a", 40)
-	if _, err := w.Target(t.Context(), dir); fault.Code(err) != workorder.ExitGit || fault.Hint(err) == "" {
+	if _, err := w.Target(t.Context(), dir); exiterr.Code(err) != workorder.ExitGit || exiterr.Hint(err) == "" {
 		t.Errorf("not fetched: %v", err)
 	}
 	w.Head = ""
-	if _, err := w.Target(t.Context(), dir); fault.Code(err) != workorder.ExitNotFound {
+	if _, err := w.Target(t.Context(), dir); exiterr.Code(err) != workorder.ExitNotFound {
 		t.Errorf("no commits: %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -148,7 +148,7 @@ func refuse(what string, lost []string) error {
 	if more := len(lost) - maxNamed; more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}
-	return fault.New(workorder.ExitGit, fmt.Errorf("%s: %w: %s", what, ErrUntracked, names),
+	return exiterr.New(workorder.ExitGit, fmt.Errorf("%s: %w: %s", what, ErrUntracked, names),
 		"nothing was changed: move or rename them, then try again")
 }
 

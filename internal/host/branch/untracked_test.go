@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -119,7 +119,7 @@ func TestUntrackedIsKept(t *testing.T) {
 					continue // there the file is of the branch
 				}
 				err := verbs[verb]()
-				refused := fault.Code(err) == workorder.ExitGit && errors.Is(err, branch.ErrUntracked)
+				refused := exiterr.Code(err) == workorder.ExitGit && errors.Is(err, branch.ErrUntracked)
 				if c.conflicts && verb == "apply" {
 					refused = errors.Is(err, branch.ErrConflict)
 				}

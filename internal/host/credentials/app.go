@@ -10,9 +10,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 	"github.com/sandbox-agent/sandbox-agent/internal/forge/setup"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -79,7 +79,7 @@ func (f *Finder) App() (*workorder.ForgeApp, error) {
 		app.PrivateKey = string(b)
 	}
 	if len(errs) > 0 {
-		return nil, fault.New(workorder.ExitGit, errors.Join(errs...), "docs/pull-requests.md tells how a GitHub App is named")
+		return nil, exiterr.New(workorder.ExitGit, errors.Join(errs...), "docs/pull-requests.md tells how a GitHub App is named")
 	}
 	return app, nil
 }
@@ -108,9 +108,9 @@ func (f *Finder) appCredential(ctx context.Context, remote string) (*workorder.G
 		}
 	}
 	if fe, ok := errors.AsType[*forge.Error](err); ok {
-		return nil, fault.New(workorder.ExitGit, fmt.Errorf("%s: %s", fe.Doing, fe.Said), fe.Next)
+		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("%s: %s", fe.Doing, fe.Said), fe.Next)
 	}
-	return nil, fault.New(workorder.ExitGit, fmt.Errorf("use the GitHub App: %w", err), "check "+appID+" and its key")
+	return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("use the GitHub App: %w", err), "check "+appID+" and its key")
 }
 
 // ForgeToken is a token for the API of a forge.
@@ -134,7 +134,7 @@ func (f *Finder) Forge(ctx context.Context, repo string, pr *workorder.PullReque
 	api, find, foreign := u, f.http, false
 	if pr != nil && pr.APIURL != "" {
 		if api, err = url.Parse(pr.APIURL); err != nil {
-			return ForgeToken{}, fault.New(workorder.ExitInvalid, fmt.Errorf("read pr.api_url: %w", err),
+			return ForgeToken{}, exiterr.New(workorder.ExitInvalid, fmt.Errorf("read pr.api_url: %w", err),
 				"give one like https://ghe.example.com/api/v3")
 		}
 		if foreign = !isPath(repo) && !setup.SameHost(repo, pr.APIURL); foreign {
@@ -150,14 +150,14 @@ func (f *Finder) Forge(ctx context.Context, repo string, pr *workorder.PullReque
 	case err != nil:
 		return ForgeToken{}, err
 	case cred == nil && foreign:
-		return ForgeToken{}, fault.New(workorder.ExitGit,
+		return ForgeToken{}, exiterr.New(workorder.ExitGit,
 			fmt.Errorf("pr.api_url is on %s, which is not the repository's host: the repository's token is not sent there, and there is none for %s",
 				api.Host, u.Host),
 			"correct pr.api_url in the project file, or log in there: `gh auth login --hostname "+u.Host+"` (docs/pull-requests.md)")
 	case cred == nil:
 		return ForgeToken{}, nil
 	case readable(api) && (foreign || !readable(u)):
-		return ForgeToken{}, fault.New(workorder.ExitGit, fmt.Errorf("pr.api_url is plain HTTP to %s: the token could be read "+
+		return ForgeToken{}, exiterr.New(workorder.ExitGit, fmt.Errorf("pr.api_url is plain HTTP to %s: the token could be read "+
 			"on the way", api.Host),
 			"write https:// in the project file")
 	}

@@ -16,8 +16,8 @@ import (
 
 	"github.com/go-git/go-git/v5/plumbing/transport"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -100,7 +100,7 @@ func TestSecrets(t *testing.T) {
 		{Name: "F", From: []projects.Ref{{Scheme: projects.SecretFile, Target: t.TempDir()}}},
 		{Name: "G", From: []projects.Ref{{Scheme: projects.SecretEnv, Target: "SRC"}}},
 	}, "")
-	if fault.Code(err) != workorder.ExitInvalid {
+	if exiterr.Code(err) != workorder.ExitInvalid {
 		t.Fatalf("error %v", err)
 	}
 	for _, name := range []string{"A", "B", "C", "D", "E", "F"} {
@@ -166,7 +166,7 @@ func TestSecretOfSeveralPlaces(t *testing.T) {
 	if err != nil || len(got) != 1 || got["A"] != "from file" || len(gone) != 1 || gone["B"] == nil {
 		t.Errorf("got %v, absent %v, %v", got, gone, err)
 	}
-	if _, _, err := f.Secrets(t.Context(), []projects.Secret{{Name: "A", From: []projects.Ref{absent, empty}}}, ""); fault.Code(err) != workorder.ExitInvalid {
+	if _, _, err := f.Secrets(t.Context(), []projects.Secret{{Name: "A", From: []projects.Ref{absent, empty}}}, ""); exiterr.Code(err) != workorder.ExitInvalid {
 		t.Errorf("nowhere: %v", err)
 	}
 }
@@ -226,10 +226,10 @@ func TestCheck(t *testing.T) {
 				}
 				return
 			}
-			if fault.Code(err) != workorder.ExitGit || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error()+fault.Hint(err), "cnry") {
+			if exiterr.Code(err) != workorder.ExitGit || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error()+exiterr.Hint(err), "cnry") {
 				t.Errorf("error %v", err)
 			}
-			if next := fault.Hint(err); next == "" || !strings.Contains(next, c.next) || c.next == "" && strings.Contains(next, "SANDBOX_AGENT_GIT_TOKEN") {
+			if next := exiterr.Hint(err); next == "" || !strings.Contains(next, c.next) || c.next == "" && strings.Contains(next, "SANDBOX_AGENT_GIT_TOKEN") {
 				t.Errorf("hint %q, want %q", next, c.next)
 			}
 		})
@@ -254,7 +254,7 @@ func TestCheckNames(t *testing.T) {
 		{sha[:39], "", ""},
 	} {
 		name, err := credentials.New(os.Getenv).Check(t.Context(), s.URL+"/r.git", c.base, c.target, nil)
-		if name != c.want || (err == nil) != (c.want != "") || err != nil && fault.Code(err) != workorder.ExitGit {
+		if name != c.want || (err == nil) != (c.want != "") || err != nil && exiterr.Code(err) != workorder.ExitGit {
 			t.Errorf("%+v: %q, %v", c, name, err)
 		}
 	}
@@ -270,7 +270,7 @@ func TestCheckIsBounded(t *testing.T) {
 	t.Cleanup(func() { ln.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := credentials.New(os.Getenv).Check(ctx, "http://"+ln.Addr().String()+"/r.git", "main", "", nil); fault.Code(err) != workorder.ExitGit {
+	if _, err := credentials.New(os.Getenv).Check(ctx, "http://"+ln.Addr().String()+"/r.git", "main", "", nil); exiterr.Code(err) != workorder.ExitGit {
 		t.Errorf("error %v", err)
 	}
 }

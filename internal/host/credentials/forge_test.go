@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -88,7 +88,7 @@ func TestTokenStaysOnItsHost(t *testing.T) {
 		}}
 		got, err := f.Forge(t.Context(), c.repo, &workorder.PullRequest{APIURL: c.api, Repository: "o/r"})
 		if c.want == refused {
-			if err == nil || got.Token != "" || !strings.Contains(err.Error(), "pr.api_url") || fault.Code(err) != workorder.ExitGit || fault.Hint(err) == "" {
+			if err == nil || got.Token != "" || !strings.Contains(err.Error(), "pr.api_url") || exiterr.Code(err) != workorder.ExitGit || exiterr.Hint(err) == "" {
 				t.Errorf("%s at %s: %+v, %v", c.repo, c.api, got, err)
 			}
 		} else if err != nil || got.Token != c.want {
@@ -107,7 +107,7 @@ func TestHelperIsAskedForOneHost(t *testing.T) {
 		return "", errors.New("none")
 	}}
 	for _, remote := range []string{"https://evil.example/o%0ahost=github.com%0apath=/r", "https://a%0ahost=github.com@evil.example/o", "https://evil.example/o%00"} {
-		if cred, err := f.Git(t.Context(), remote); cred != nil || err == nil || !strings.Contains(fault.Hint(err), "%0a") {
+		if cred, err := f.Git(t.Context(), remote); cred != nil || err == nil || !strings.Contains(exiterr.Hint(err), "%0a") {
 			t.Errorf("%s: %+v, %v", remote, cred, err)
 		}
 	}

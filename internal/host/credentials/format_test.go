@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -20,7 +20,7 @@ func TestRemoteOfSHA256(t *testing.T) {
 	gittest.Git(t, work, "clone", "-q", "--bare", work, filepath.Join(srv.Root, "r.git"))
 	cred := &workorder.GitCredential{Token: "tok"}
 	_, err := New(func(string) string { return "" }).Check(t.Context(), srv.URL+"/r.git", "main", "", cred)
-	if fault.Code(err) != workorder.ExitGit || !strings.Contains(err.Error(), "SHA-256") {
-		t.Errorf("exit code %d: %v", fault.Code(err), err)
+	if exiterr.Code(err) != workorder.ExitGit || !strings.Contains(err.Error(), "SHA-256") {
+		t.Errorf("exit code %d: %v", exiterr.Code(err), err)
 	}
 }

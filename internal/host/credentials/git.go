@@ -23,8 +23,8 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -128,7 +128,7 @@ func (f *Finder) askGh(host string) []string {
 func (f *Finder) helper(ctx context.Context, u *url.URL) (*workorder.GitCredential, error) {
 	if strings.ContainsFunc(u.Scheme+u.Host+u.Path+u.User.Username(), unicode.IsControl) {
 		// A line break would add a line to git's input, which could name another host.
-		return nil, fault.New(workorder.ExitInvalid, errors.New("ask git's credential helper: the repository's address holds a "+
+		return nil, exiterr.New(workorder.ExitInvalid, errors.New("ask git's credential helper: the repository's address holds a "+
 			"control character"), "remove it; %0a is one")
 	}
 	ask := fmt.Sprintf("protocol=%s\nhost=%s\n", u.Scheme, u.Host)
@@ -195,7 +195,7 @@ func (f *Finder) ssh(remote, host string) (*workorder.GitCredential, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fault.New(workorder.ExitGit, fmt.Errorf("read SSH key: %w", err), "SANDBOX_AGENT_SSH_KEY names a private key file")
+			return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("read SSH key: %w", err), "SANDBOX_AGENT_SSH_KEY names a private key file")
 		}
 		if err := checkKey(p, key); err != nil {
 			return nil, err
@@ -207,13 +207,13 @@ func (f *Finder) ssh(remote, host string) (*workorder.GitCredential, error) {
 		}
 		b, err := os.ReadFile(known)
 		if err != nil {
-			return nil, fault.New(workorder.ExitGit, fmt.Errorf("read known SSH hosts: %w", err),
+			return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("read known SSH hosts: %w", err),
 				"the host's key must be known before anything is sent to it: "+keyscan(remote)+" >> "+known+", after checking it")
 		}
 		c.KnownHosts = string(b)
 		return c, nil
 	}
-	return nil, fault.New(workorder.ExitGit, fmt.Errorf("remote %s needs an SSH key and there is none in %s", host, home),
+	return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s needs an SSH key and there is none in %s", host, home),
 		"set SANDBOX_AGENT_SSH_KEY to a private key file (keys that live only in an ssh agent cannot enter the sandbox)")
 }
 
@@ -268,20 +268,20 @@ func knownHosts(content, host string) (h gitssh.HostKeyCallbackHelper, err error
 func explainSSH(shown string, err error) error {
 	if key, ok := errors.AsType[*knownhosts.KeyError](err); ok {
 		if len(key.Want) == 0 {
-			return fault.New(workorder.ExitGit, fmt.Errorf("remote %s: its SSH host key is not known", shown),
+			return exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s: its SSH host key is not known", shown),
 				"nothing is sent to a host that is not known: add it with `"+keyscan(shown)+"` to ~/.ssh/known_hosts (or to the file that "+
 					"SANDBOX_AGENT_SSH_KNOWN_HOSTS names), after checking it")
 		}
-		return fault.New(workorder.ExitGit, fmt.Errorf("remote %s: its SSH host key differs from the known one", shown),
+		return exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s: its SSH host key differs from the known one", shown),
 			"either the host has a new key or somebody is in between: ask who runs it before you change known_hosts")
 	}
 	if _, ok := errors.AsType[*knownhosts.RevokedError](err); ok {
-		return fault.New(workorder.ExitGit, fmt.Errorf("remote %s: its SSH host key is marked as revoked", shown),
+		return exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s: its SSH host key is marked as revoked", shown),
 			"ask who runs the host for its key")
 	}
 	// The library has no type for a server that accepts none of our keys.
 	if strings.Contains(err.Error(), "ssh: unable to authenticate") {
-		return fault.New(workorder.ExitGit, fmt.Errorf("remote %s refused the SSH key", shown),
+		return exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s refused the SSH key", shown),
 			"check that the public key may read and write this repository; SANDBOX_AGENT_SSH_KEY names another private key")
 	}
 	return nil
@@ -301,11 +301,11 @@ func keyscan(remote string) string {
 func checkKey(path string, key []byte) error {
 	_, err := ssh.ParsePrivateKey(key)
 	if _, ok := errors.AsType[*ssh.PassphraseMissingError](err); ok {
-		return fault.New(workorder.ExitGit, fmt.Errorf("SSH key %s is protected by a passphrase", path),
+		return exiterr.New(workorder.ExitGit, fmt.Errorf("SSH key %s is protected by a passphrase", path),
 			"it cannot be entered in the sandbox: make a deploy key without one and set SANDBOX_AGENT_SSH_KEY to it")
 	}
 	if err != nil {
-		return fault.New(workorder.ExitGit, fmt.Errorf("SSH key %s: %w", path, err), "SANDBOX_AGENT_SSH_KEY names a private key file")
+		return exiterr.New(workorder.ExitGit, fmt.Errorf("SSH key %s: %w", path, err), "SANDBOX_AGENT_SSH_KEY names a private key file")
 	}
 	return nil
 }

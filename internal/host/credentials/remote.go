@@ -19,8 +19,8 @@ import (
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 	"github.com/go-git/go-git/v5/storage/memory"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	own "github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -43,7 +43,7 @@ func (f *Finder) Check(ctx context.Context, remote, base, target string, cred *w
 			name = ref.Name().String()
 		case !ref.Name().IsBranch():
 		case target != "" && workorder.BranchesClash(short, target):
-			return "", fault.New(workorder.ExitGit, fmt.Errorf("remote %s has a branch %s, beside which git can have no branch %s", shown, short,
+			return "", exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s has a branch %s, beside which git can have no branch %s", shown, short,
 				target),
 				"rename the branch "+short+" there")
 		default:
@@ -57,7 +57,7 @@ func (f *Finder) Check(ctx context.Context, remote, base, target string, cred *w
 	case name != "":
 		return name, nil
 	case base == "":
-		return "", fault.New(workorder.ExitGit, fmt.Errorf("remote %s has no branch", shown), "push a first commit to it")
+		return "", exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s has no branch", shown), "push a first commit to it")
 	case own.ValidSHA(base):
 		return base, nil
 	}
@@ -65,7 +65,7 @@ func (f *Finder) Check(ctx context.Context, remote, base, target string, cred *w
 	if len(heads) > 0 {
 		hint = "it has: " + strings.Join(heads[:min(len(heads), 8)], ", ")
 	}
-	return "", fault.New(workorder.ExitGit, fmt.Errorf("remote %s has no branch or tag %q", shown, base), hint)
+	return "", exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s has no branch or tag %q", shown, base), hint)
 }
 
 // Answers verifies that the remote answers and accepts the credential, whatever its branches are.
@@ -99,7 +99,7 @@ func (f *Finder) refs(ctx context.Context, remote string, cred *workorder.GitCre
 	shown := Redacted(remote)
 	auth, err := authMethod(remote, cred)
 	if err != nil {
-		return nil, fault.New(workorder.ExitGit, fmt.Errorf("open remote %s: %w", shown, err), "")
+		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open remote %s: %w", shown, err), "")
 	}
 	refs, err := list(ctx, remote, auth)
 	if err != nil {
@@ -170,22 +170,22 @@ func explain(ctx context.Context, shown string, cred *workorder.GitCredential, e
 	hint := "check the address and the network"
 	switch {
 	case strings.Contains(err.Error(), longIDs):
-		return fault.New(workorder.ExitGit, fmt.Errorf("look at remote %s: %s", shown, own.SHA256Text), "")
+		return exiterr.New(workorder.ExitGit, fmt.Errorf("look at remote %s: %s", shown, own.SHA256Text), "")
 	case errors.Is(err, transport.ErrEmptyRemoteRepository):
-		return fault.New(workorder.ExitGit, fmt.Errorf("look at remote %s: %w", shown, err), "push a first commit to it")
+		return exiterr.New(workorder.ExitGit, fmt.Errorf("look at remote %s: %w", shown, err), "push a first commit to it")
 	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed):
 		if cred == nil {
-			return fault.New(workorder.ExitGit, fmt.Errorf("remote %s asks for a credential and none was found", shown),
+			return exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s asks for a credential and none was found", shown),
 				"set SANDBOX_AGENT_GIT_TOKEN, or log in with `gh auth login`, or configure a git credential helper")
 		}
-		return fault.New(workorder.ExitGit, fmt.Errorf("remote %s refused the credential", shown),
+		return exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s refused the credential", shown),
 			"check that the token is valid and may read and write this repository")
 	case errors.Is(err, transport.ErrRepositoryNotFound):
 		hint = "check the name; forges also say this of a private repository when the token may not see it"
 	case ctx.Err() != nil:
 		err = fmt.Errorf("no answer within %s", checkTimeout)
 	}
-	return fault.New(workorder.ExitGit, fmt.Errorf("look at remote %s: %w", shown, err), hint)
+	return exiterr.New(workorder.ExitGit, fmt.Errorf("look at remote %s: %w", shown, err), hint)
 }
 
 func authMethod(remote string, cred *workorder.GitCredential) (transport.AuthMethod, error) {
@@ -233,7 +233,7 @@ func (f *Finder) Tip(ctx context.Context, remote, base, dir string) (ref string,
 	}
 	auth, err := authMethod(remote, cred)
 	if err != nil {
-		return "", fault.New(workorder.ExitGit, fmt.Errorf("open remote %s: %w", Redacted(remote), err), "")
+		return "", exiterr.New(workorder.ExitGit, fmt.Errorf("open remote %s: %w", Redacted(remote), err), "")
 	}
 	ref = "refs/heads/base"
 	if base == "" {
@@ -242,7 +242,7 @@ func (f *Finder) Tip(ctx context.Context, remote, base, dir string) (ref string,
 	timed, cancel := context.WithTimeout(ctx, tipTimeout)
 	defer cancel()
 	if err := fetch(timed, remote, auth, config.RefSpec("+"+from+":"+ref), dir, maxTip); err != nil {
-		return "", fault.New(workorder.ExitGit, fmt.Errorf("fetch the files of %s: %w", Redacted(remote), err),
+		return "", exiterr.New(workorder.ExitGit, fmt.Errorf("fetch the files of %s: %w", Redacted(remote), err),
 			"clone it and run there, or write a project file: `sandbox-agent create --project FILE`")
 	}
 	return ref, nil

@@ -14,8 +14,8 @@ import (
 	"github.com/go-git/go-git/v5/config"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/login"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/agentlogin"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -38,7 +38,7 @@ func CheckAvailable(getenv func(string) string, s projects.Secret) error {
 		case projects.SecretFile:
 			err = isFile(from.Target)
 		case projects.SecretLogin:
-			_, err = login.Read(getenv, from.Target, s.Name, time.Now())
+			_, err = agentlogin.Read(getenv, from.Target, s.Name, time.Now())
 		}
 		if err == nil {
 			return nil
@@ -94,7 +94,7 @@ func (f *Finder) Secrets(ctx context.Context, refs []projects.Secret, dir string
 		}
 	}
 	if len(errs) > 0 {
-		return nil, nil, fault.New(workorder.ExitInvalid, errors.Join(errs...), SecretsHint)
+		return nil, nil, exiterr.New(workorder.ExitInvalid, errors.Join(errs...), SecretsHint)
 	}
 	return values, absent, nil
 }
@@ -144,7 +144,7 @@ func (f *Finder) secret(ctx context.Context, name string, from projects.Ref, dir
 		}
 		return notEmpty(out)
 	case projects.SecretLogin:
-		l, err := login.Read(f.Getenv, from.Target, name, time.Now())
+		l, err := agentlogin.Read(f.Getenv, from.Target, name, time.Now())
 		if err != nil {
 			return "", err
 		}

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -109,14 +109,14 @@ func TestSSHKeys(t *testing.T) {
 			t.Parallel()
 			_, err := New(func(string) string { return "" }).Check(t.Context(), "ssh://git@"+addr+"/app.git", "main", "",
 				&workorder.GitCredential{SSHKey: c.key, KnownHosts: c.known})
-			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(fault.Hint(err), c.next) {
-				t.Errorf("got %v, want %q; hint %q, want %q", err, c.want, fault.Hint(err), c.next)
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(exiterr.Hint(err), c.next) {
+				t.Errorf("got %v, want %q; hint %q, want %q", err, c.want, exiterr.Hint(err), c.next)
 			}
-			if name == "other host key" && strings.Contains(fault.Hint(err), "ssh-keyscan") {
-				t.Errorf("the key of whoever is in between is to be taken: %q", fault.Hint(err))
+			if name == "other host key" && strings.Contains(exiterr.Hint(err), "ssh-keyscan") {
+				t.Errorf("the key of whoever is in between is to be taken: %q", exiterr.Hint(err))
 			}
-			if fault.Code(err) != workorder.ExitGit {
-				t.Errorf("exit code %d", fault.Code(err))
+			if exiterr.Code(err) != workorder.ExitGit {
+				t.Errorf("exit code %d", exiterr.Code(err))
 			}
 		})
 	}

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -69,7 +69,7 @@ func TestTaskState(t *testing.T) {
 	if _, err := f.State(t.Context(), url, id, cred); err == nil {
 		t.Error("a state of nothing was read")
 	}
-	if _, err := f.TaskRefs(t.Context(), url, id, nil); fault.Code(err) != workorder.ExitGit || fault.Hint(err) == "" {
+	if _, err := f.TaskRefs(t.Context(), url, id, nil); exiterr.Code(err) != workorder.ExitGit || exiterr.Hint(err) == "" {
 		t.Errorf("without a credential: %v", err)
 	}
 	if _, err := f.State(t.Context(), url, "T-00000000", cred); err == nil {
@@ -88,13 +88,13 @@ func TestAnswers(t *testing.T) {
 	f := credentials.New(func(string) string { return "" })
 	gittest.Git(t, bare, "update-ref", workorder.CheckpointRef(id), "main")
 	gittest.Git(t, bare, "update-ref", "-d", "refs/heads/main")
-	if _, err := f.Check(t.Context(), url, "", "", cred); fault.Code(err) != workorder.ExitGit {
+	if _, err := f.Check(t.Context(), url, "", "", cred); exiterr.Code(err) != workorder.ExitGit {
 		t.Errorf("a remote without a branch has one: %v", err)
 	}
 	if err := f.Answers(t.Context(), url, cred); err != nil {
 		t.Error(err)
 	}
-	if err := f.Answers(t.Context(), url, &workorder.GitCredential{Token: "other"}); fault.Code(err) != workorder.ExitGit {
+	if err := f.Answers(t.Context(), url, &workorder.GitCredential{Token: "other"}); exiterr.Code(err) != workorder.ExitGit {
 		t.Errorf("with a wrong credential: %v", err)
 	}
 	if refs, err := f.TaskRefs(t.Context(), url, id, cred); err != nil || len(refs) != 1 || refs[workorder.CheckpointRef(id)] == "" {

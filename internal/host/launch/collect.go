@@ -8,14 +8,14 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func (l *Launcher) finish(ctx context.Context, hard <-chan struct{}, rec *store.Record) (*workorder.Result, error) {
+func (l *Launcher) finish(ctx context.Context, hard <-chan struct{}, rec *taskstore.Record) (*workorder.Result, error) {
 	end := &outcome.ResultBuffer{Show: outcome.SanitizeEvents(rec, l.emit)}
 	out, err := outcome.OpenRecorder(rec.Dir, end.Event)
 	if err != nil {
@@ -38,23 +38,23 @@ func (l *Launcher) finish(ctx context.Context, hard <-chan struct{}, rec *store.
 }
 
 // unfollowed is the result of a run whose box may still live. It has what is known now; a later collection replaces it.
-func (l *Launcher) unfollowed(rec *store.Record, err error) (*workorder.Result, error) {
+func (l *Launcher) unfollowed(rec *taskstore.Record, err error) (*workorder.Result, error) {
 	res := outcome.Synthesise(rec, collector{l}.recorded(rec), outcome.LostEnding(workorder.ReasonUnseen, err.Error()), l.now())
 	return l.publish(rec, res), errors.Join(err, outcome.WriteResult(rec, res))
 }
 
 // Attach follows a run that another process started, or collects one that has ended.
 // Signals do not stop the run: the caller may detach again.
-func (l *Launcher) Attach(ctx context.Context, rec *store.Record) (*workorder.Result, error) {
+func (l *Launcher) Attach(ctx context.Context, rec *taskstore.Record) (*workorder.Result, error) {
 	return l.home(ctx, rec, true, NotStopped)
 }
 
 // Collect collects a box that has ended. The caller holds the task's lock.
-func (l *Launcher) Collect(ctx context.Context, rec *store.Record) (*workorder.Result, error) {
+func (l *Launcher) Collect(ctx context.Context, rec *taskstore.Record) (*workorder.Result, error) {
 	box, err := l.Find(ctx, rec)
 	switch {
 	case errors.Is(err, runtime.ErrUnavailable):
-		return nil, fault.New(workorder.ExitBox, err, "the result is collected when the engine answers again")
+		return nil, exiterr.New(workorder.ExitBox, err, "the result is collected when the engine answers again")
 	case err != nil:
 		return nil, err
 	case box == nil:
@@ -70,7 +70,7 @@ func (l *Launcher) Collect(ctx context.Context, rec *store.Record) (*workorder.R
 }
 
 // home records the events that a box still has, if there is a box, and collects it.
-func (l *Launcher) home(ctx context.Context, rec *store.Record, follow bool, kind StopKind) (*workorder.Result, error) {
+func (l *Launcher) home(ctx context.Context, rec *taskstore.Record, follow bool, kind StopKind) (*workorder.Result, error) {
 	l = l.noting(rec)
 	end := &outcome.ResultBuffer{Show: outcome.SanitizeEvents(rec, l.emit)}
 	out, err := outcome.OpenRecorder(rec.Dir, end.Event)
@@ -89,33 +89,33 @@ func (l *Launcher) home(ctx context.Context, rec *store.Record, follow bool, kin
 }
 
 // endWithoutBox ends the record of a CLI that died before it created a box.
-func (l *Launcher) endWithoutBox(rec *store.Record) (*workorder.Result, error) {
+func (l *Launcher) endWithoutBox(rec *taskstore.Record) (*workorder.Result, error) {
 	res := outcome.Synthesise(rec, collector{l}.recorded(rec),
 		outcome.LostEnding(workorder.ReasonNotReady, "the command was ended before it started a sandbox"), l.now())
 	collector{l}.done(rec, res)
 	return res, errors.Join(outcome.WriteResult(rec, res), l.Store.Save(rec))
 }
 
-func (l *Launcher) publish(rec *store.Record, res *workorder.Result) *workorder.Result {
+func (l *Launcher) publish(rec *taskstore.Record, res *workorder.Result) *workorder.Result {
 	Complete(res, rec)
 	l.emit(workorder.Event{Type: workorder.EventResult, Status: string(res.Status), Result: res})
 	return res
 }
 
 // stillborn ends a run for which no box was started. One that was refused is no task: see refuse.
-func (l *Launcher) stillborn(ctx context.Context, rec *store.Record, cause error) (*workorder.Result, error) {
+func (l *Launcher) stillborn(ctx context.Context, rec *taskstore.Record, cause error) (*workorder.Result, error) {
 	status, by, code := workorder.StatusError, workorder.EndedByBox, workorder.ReasonNotReady
 	switch {
 	case ctx.Err() != nil:
 		status, by, code = workorder.StatusInterrupted, workorder.EndedBySignal, workorder.ReasonByUser
-		cause = fault.New(workorder.ExitInterrupted, errors.New("you interrupted it before its sandbox was started"), "")
+		cause = exiterr.New(workorder.ExitInterrupted, errors.New("you interrupted it before its sandbox was started"), "")
 	case errors.Is(cause, ErrStopped):
 		status, by, code = workorder.StatusInterrupted, workorder.EndedBySignal, workorder.ReasonOnRequest
 	case errors.Is(cause, ErrTaskBusy):
 		by, code = workorder.EndedByLease, workorder.ReasonLease
-	case fault.Code(cause) == workorder.ExitGit:
+	case exiterr.Code(cause) == workorder.ExitGit:
 		by, code = workorder.EndedByGit, workorder.ReasonClone
-	case fault.Code(cause) == workorder.ExitInvalid, fault.Code(cause) == workorder.ExitNoProject:
+	case exiterr.Code(cause) == workorder.ExitInvalid, exiterr.Code(cause) == workorder.ExitNoProject:
 		by, code = workorder.EndedByOrder, workorder.ReasonOrder
 	}
 	res := outcome.Synthesise(rec, func(func(workorder.Event)) error { return nil },
@@ -130,7 +130,7 @@ func (l *Launcher) stillborn(ctx context.Context, rec *store.Record, cause error
 }
 
 // mayLive reports whether a box of the record that was not seen to start may live all the same.
-func (l *Launcher) mayLive(ctx context.Context, rec *store.Record) bool {
+func (l *Launcher) mayLive(ctx context.Context, rec *taskstore.Record) bool {
 	if rec.Box == "" {
 		return false
 	}
@@ -146,7 +146,7 @@ type footprint struct {
 }
 
 // before tells what of the output folder a run will make.
-func before(rec *store.Record) footprint {
+func before(rec *taskstore.Record) footprint {
 	absent := func(path string) bool {
 		_, err := os.Lstat(path)
 		return errors.Is(err, fs.ErrNotExist)
@@ -162,14 +162,14 @@ func before(rec *store.Record) footprint {
 
 // refused tells whether a first attempt ended because it may or can not have a box, and has none: what has to be mended is not in the
 // task. What the remote said of it, who stopped it, and a box that may live are worth a record.
-func (l *Launcher) refused(ctx context.Context, rec *store.Record, cause error) bool {
-	return rec.Number() == 1 && ctx.Err() == nil && fault.Code(cause) != workorder.ExitGit &&
+func (l *Launcher) refused(ctx context.Context, rec *taskstore.Record, cause error) bool {
+	return rec.Number() == 1 && ctx.Err() == nil && exiterr.Code(cause) != workorder.ExitGit &&
 		!errors.Is(cause, ErrStopped) && !errors.Is(cause, ErrTaskBusy) && !l.mayLive(ctx, rec)
 }
 
 // refuse ends a run for which no box was started. Where it was refused, nothing is left of it: no record, no output. The caller holds
 // the task's lock.
-func (l *Launcher) refuse(ctx context.Context, rec *store.Record, made footprint, cause error) (*workorder.Result, error) {
+func (l *Launcher) refuse(ctx context.Context, rec *taskstore.Record, made footprint, cause error) (*workorder.Result, error) {
 	looked, cancel := context.WithTimeout(ctx, CollectTimeout)
 	defer cancel()
 	if !l.refused(looked, rec, cause) {
@@ -179,7 +179,7 @@ func (l *Launcher) refuse(ctx context.Context, rec *store.Record, made footprint
 	return nil, errors.Join(cause, l.forget(rec, made))
 }
 
-func (l *Launcher) forget(rec *store.Record, made footprint) error {
+func (l *Launcher) forget(rec *taskstore.Record, made footprint) error {
 	if made.dir {
 		err := l.Store.Remove(rec)
 		if made.parent {
@@ -194,5 +194,5 @@ func (l *Launcher) forget(rec *store.Record, made footprint) error {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(append(errs, l.Store.Remove(&store.Record{TaskID: rec.TaskID}))...)
+	return errors.Join(append(errs, l.Store.Remove(&taskstore.Record{TaskID: rec.TaskID}))...)
 }

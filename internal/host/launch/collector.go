@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -32,7 +32,7 @@ const (
 
 // Run copies the output of an ended box, completes the result and removes the box. If ctx is cancelled during the copy, the
 // box stays complete for the next collection; the steps after the copy are short and are not interrupted.
-func (c collector) collect(ctx context.Context, rec *store.Record, kind StopKind) (*workorder.Result, error) {
+func (c collector) collect(ctx context.Context, rec *taskstore.Record, kind StopKind) (*workorder.Result, error) {
 	copying, cancel := context.WithTimeout(ctx, CollectTimeout)
 	defer cancel()
 	box, err := c.Find(copying, rec)
@@ -105,7 +105,7 @@ func (c collector) collect(ctx context.Context, rec *store.Record, kind StopKind
 }
 
 // recordedResult is the result in the run's last event: it arrives even if the box's file system does not.
-func (c collector) recordedResult(rec *store.Record) *workorder.Result {
+func (c collector) recordedResult(rec *taskstore.Record) *workorder.Result {
 	var res *workorder.Result
 	if err := outcome.Events(rec.Dir, func(e workorder.Event) {
 		if e.Type == workorder.EventResult && e.Result != nil {
@@ -117,11 +117,11 @@ func (c collector) recordedResult(rec *store.Record) *workorder.Result {
 	return res
 }
 
-func (c collector) recorded(rec *store.Record) func(func(workorder.Event)) error {
+func (c collector) recorded(rec *taskstore.Record) func(func(workorder.Event)) error {
 	return func(fn func(workorder.Event)) error { return outcome.Events(rec.Dir, fn) }
 }
 
-func (c collector) lost(rec *store.Record, box *runtime.Instance, kind StopKind) *workorder.Result {
+func (c collector) lost(rec *taskstore.Record, box *runtime.Instance, kind StopKind) *workorder.Result {
 	where := outcome.LastStep(c.recorded(rec))
 	e, end := outcome.LostEnding(workorder.ReasonVanished, "the sandbox vanished "+where), c.now()
 	if box != nil {
@@ -149,7 +149,7 @@ func (c collector) lost(rec *store.Record, box *runtime.Instance, kind StopKind)
 }
 
 // bundle imports work that the box could not push into the local repository.
-func (c collector) bundle(ctx context.Context, rec *store.Record, res *workorder.Result) []string {
+func (c collector) bundle(ctx context.Context, rec *taskstore.Record, res *workorder.Result) []string {
 	path := filepath.Join(rec.Dir, workorder.BundleFile)
 	if _, err := os.Stat(path); err != nil {
 		return nil
@@ -186,7 +186,7 @@ func (c collector) bundle(ctx context.Context, rec *store.Record, res *workorder
 }
 
 // Complete adds what only the host knows.
-func Complete(res *workorder.Result, rec *store.Record) {
+func Complete(res *workorder.Result, rec *taskstore.Record) {
 	if rec.Image.ID != "" {
 		res.Image = rec.Image
 	}
@@ -202,7 +202,7 @@ func Complete(res *workorder.Result, rec *store.Record) {
 	res.Steps = append(append([]workorder.Step{}, rec.Steps...), res.Steps...)
 }
 
-func (c collector) done(rec *store.Record, res *workorder.Result) {
+func (c collector) done(rec *taskstore.Record, res *workorder.Result) {
 	rec.Collected, rec.Status, rec.EndedBy, rec.Reasons = true, res.Status, res.EndedBy, res.Reasons
 	rec.FinishedAt, rec.ResumeAt = c.now().UTC(), res.ResumeAt
 }
@@ -227,7 +227,7 @@ func (c collector) tellStop(res *workorder.Result, taskID string, kind StopKind)
 const companionPoll = 20 * time.Millisecond
 
 // endCompanion waits until the companion sees that the box is gone, and ends it if it does not leave by itself.
-func (c collector) endCompanion(ctx context.Context, rec *store.Record, hadBox bool) {
+func (c collector) endCompanion(ctx context.Context, rec *taskstore.Record, hadBox bool) {
 	p := rec.Companion
 	if p == nil {
 		return
@@ -258,7 +258,7 @@ func waitGone(ctx context.Context, p *statedir.Process, most time.Duration) bool
 }
 
 // loss says how much work a vanished box can have lost since its last save. It is empty if that is not known.
-func (c collector) loss(rec *store.Record) string {
+func (c collector) loss(rec *taskstore.Record) string {
 	var s outcome.Saves
 	branch, state := workorder.BranchRef(rec.TargetBranch), workorder.StateRef(rec.TaskID)
 	if err := outcome.Events(rec.Dir, func(e workorder.Event) { s.Event(e, branch, state) }); err != nil {

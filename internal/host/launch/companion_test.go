@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
@@ -22,7 +22,7 @@ func TestCompanionsID(t *testing.T) {
 			}
 			was := statedir.ProcessOf(stranger.PID())
 			was.Start += "1"
-			rec := &store.Record{TaskID: "T-AAAA0001", Companion: was}
+			rec := &taskstore.Record{TaskID: "T-AAAA0001", Companion: was}
 			collector{}.endCompanion(t.Context(), rec, hadBox)
 			// It ends at the first signal.
 			stranger.Signal(unix.SIGUSR1)

@@ -15,11 +15,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -111,12 +111,12 @@ func (t *tail) Write(p []byte) (int, error) {
 }
 
 // keptBox is the error for an output that could not be copied; it says how to try again.
-func keptBox(rec *store.Record, err error) error {
+func keptBox(rec *taskstore.Record, err error) error {
 	code := workorder.ExitGeneral
 	if errors.Is(err, runtime.ErrUnavailable) {
 		code = workorder.ExitBox
 	}
-	return fault.New(code, fmt.Errorf("copy the output of task %s out of its sandbox: %w", rec.TaskID, err),
+	return exiterr.New(code, fmt.Errorf("copy the output of task %s out of its sandbox: %w", rec.TaskID, err),
 		"the sandbox is kept with all of it: when the cause is mended, `sandbox-agent result "+rec.TaskID+"` collects it")
 }
 
@@ -132,7 +132,7 @@ const (
 // reserved are the names in a task's folder that belong to the host; the box cannot replace them.
 var reserved = map[string]bool{
 	workorder.OrderFile: true, "task.json": true, "lock": true, "companion.log": true, "tmp": true,
-	outcome.HostEventsFile: true, "stop": true, store.AttemptsDir: true,
+	outcome.HostEventsFile: true, "stop": true, taskstore.AttemptsDir: true,
 }
 
 // intake writes a box's output into the task's folder. It takes only plain files and folders, and

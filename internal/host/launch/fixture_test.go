@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -118,11 +118,11 @@ type fixture struct {
 func setup(t *testing.T, p runtimetest.Program) *fixture {
 	t.Helper()
 	f := &fixture{fake: runtimetest.NewFake(map[string]runtimetest.Program{image: p}), ready: make(chan workorder.Event, 1000)}
-	f.Launcher = f.launcher(t, store.New(t.TempDir()))
+	f.Launcher = f.launcher(t, taskstore.New(t.TempDir()))
 	return f
 }
 
-func (f *fixture) launcher(t *testing.T, st *store.Store) *launch.Launcher {
+func (f *fixture) launcher(t *testing.T, st *taskstore.Store) *launch.Launcher {
 	t.Helper()
 	return &launch.Launcher{
 		Host: launch.Host{
@@ -186,7 +186,7 @@ func newJob() *job.Job {
 }
 
 // onDisk reads what the run left, and fails when it is not whole.
-func onDisk(t *testing.T, st *store.Store, id string) (*store.Record, *workorder.Result) {
+func onDisk(t *testing.T, st *taskstore.Store, id string) (*taskstore.Record, *workorder.Result) {
 	t.Helper()
 	rec, err := st.Load(id)
 	if err != nil {

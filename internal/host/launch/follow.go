@@ -9,11 +9,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/signals"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -30,7 +30,7 @@ const (
 
 // Run records the box's events until it has ended, over broken streams and
 // restarts of the engine. A box that is gone has ended too.
-func (f follower) follow(ctx context.Context, run *store.Record, rec *outcome.Recorder) error {
+func (f follower) follow(ctx context.Context, run *taskstore.Record, rec *outcome.Recorder) error {
 	taskID := run.TaskID
 	w := &runtime.Watcher{
 		Find: func(ctx context.Context) (*runtime.Instance, error) { return f.Find(ctx, run) },
@@ -55,7 +55,7 @@ func (f follower) follow(ctx context.Context, run *store.Record, rec *outcome.Re
 	}
 	err := w.Watch(ctx)
 	if errors.Is(err, runtime.ErrUnavailable) && ctx.Err() == nil {
-		return fault.New(workorder.ExitBox, fmt.Errorf("follow task %s: %w", taskID, err),
+		return exiterr.New(workorder.ExitBox, fmt.Errorf("follow task %s: %w", taskID, err),
 			"the run is not forgotten: when the engine is back, `sandbox-agent result "+taskID+"` collects it")
 	}
 	return err
@@ -63,7 +63,7 @@ func (f follower) follow(ctx context.Context, run *store.Record, rec *outcome.Re
 
 // stops turns the user's signals, and a run that exceeds its own timeout, into stops of
 // the box. It returns when followCtx ends.
-func (f follower) stops(followCtx, userCtx context.Context, hard <-chan struct{}, rec *store.Record) StopKind {
+func (f follower) stops(followCtx, userCtx context.Context, hard <-chan struct{}, rec *taskstore.Record) StopKind {
 	late := time.NewTimer(max(0, rec.Deadline.Sub(f.now())))
 	defer late.Stop()
 	after := true // the steps after a landing still have their time
@@ -132,7 +132,7 @@ func stopping(ctx context.Context) string {
 const killAfter = 2 * runtime.StopTimeout
 
 // hasLanded reports whether the box has said that its landing is over.
-func (f follower) hasLanded(rec *store.Record) (landed bool) {
+func (f follower) hasLanded(rec *taskstore.Record) (landed bool) {
 	if err := outcome.Events(rec.Dir, func(e workorder.Event) {
 		landed = landed || e.Type == workorder.EventStepFinished && e.Step() == workorder.StepPush
 	}); err != nil {
@@ -174,7 +174,7 @@ func (f follower) unlessStopped(ctx context.Context, taskID string, do func(cont
 	})
 	err := do(starting)
 	if err != nil && starting.Err() != nil && ctx.Err() == nil {
-		return fault.New(workorder.ExitInterrupted, fmt.Errorf("%w before its sandbox was started", ErrStopped), "")
+		return exiterr.New(workorder.ExitInterrupted, fmt.Errorf("%w before its sandbox was started", ErrStopped), "")
 	}
 	return err
 }

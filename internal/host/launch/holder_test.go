@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -24,7 +24,7 @@ func TestHolderThatHangs(t *testing.T) {
 	defer lock.Unlock()
 	now := time.Now()
 	f.Now = func() time.Time { now = now.Add(15 * time.Minute); return now }
-	if res, err := f.Watch(t.Context(), rec); fault.Code(err) != workorder.ExitGeneral {
+	if res, err := f.Watch(t.Context(), rec); exiterr.Code(err) != workorder.ExitGeneral {
 		t.Errorf("%+v, %v", res, err)
 	}
 }

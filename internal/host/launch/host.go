@@ -8,17 +8,17 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Host is the machine's engine and state: it finds, stops and discards the boxes of recorded attempts.
 type Host struct {
 	Engine runtime.Runtime
-	Store  *store.Store
+	Store  *taskstore.Store
 	Log    *slog.Logger
 	// Show is called for every event, also the host's own (Seq 0), from one goroutine at a
 	// time. If nil, events are dropped.
@@ -45,7 +45,7 @@ func (h *Host) emit(e workorder.Event) {
 }
 
 // Find finds the container of the record's attempt. It returns nil if the record's own engine has none.
-func (h *Host) Find(ctx context.Context, rec *store.Record) (*runtime.Instance, error) {
+func (h *Host) Find(ctx context.Context, rec *taskstore.Record) (*runtime.Instance, error) {
 	box, err := runtime.Find(ctx, h.attemptBoxes(rec), rec.TaskID)
 	if box != nil || err != nil || rec.Box == "" || rec.EngineID == "" {
 		return box, err
@@ -61,18 +61,18 @@ func (h *Host) Find(ctx context.Context, rec *store.Record) (*runtime.Instance, 
 // its state cannot be known here.
 var ErrOtherEngine = errors.New("its sandbox is on another engine")
 
-func elsewhere(rec *store.Record, here runtime.Info) error {
+func elsewhere(rec *taskstore.Record, here runtime.Info) error {
 	where, hint := rec.Engine+", and this is "+here.Host, "set DOCKER_HOST="+rec.Engine+", or take its context with `docker context use`"
 	if rec.Engine == here.Host {
 		where = fmt.Sprintf("%s was %s, and is %s now", here.Host, rec.EngineID, here.Identity())
 		hint = "do it where that engine is (on another machine with the same state folder?)"
 	}
-	return fault.New(workorder.ExitBox, fmt.Errorf("task %s: %w: %s", rec.TaskID, ErrOtherEngine, where),
+	return exiterr.New(workorder.ExitBox, fmt.Errorf("task %s: %w: %s", rec.TaskID, ErrOtherEngine, where),
 		hint+"; if it is gone for good, `sandbox-agent rm --force "+rec.TaskID+"` forgets the task here, and `sandbox-agent continue "+rec.TaskID+
 			" --project P` goes on from the remote then")
 }
 
-func (h *Host) attemptBoxes(rec *store.Record) runtime.Follower {
+func (h *Host) attemptBoxes(rec *taskstore.Record) runtime.Follower {
 	return runtime.AttemptFilter{Follower: h.Engine, ID: rec.AttemptID}
 }
 
@@ -89,7 +89,7 @@ const (
 
 // findLate looks again for a container that the engine may still be making for a command that was killed while it asked for it:
 // no other process would remove it. It returns nil if none comes.
-func (h *Host) findLate(ctx context.Context, rec *store.Record) *runtime.Instance {
+func (h *Host) findLate(ctx context.Context, rec *taskstore.Record) *runtime.Instance {
 	began := false
 	if err := outcome.Events(rec.Dir, func(e workorder.Event) { began = began || e.Type == workorder.EventReady }); err == nil && began ||
 		h.now().Sub(rec.Begun()) > createTime {
@@ -124,10 +124,10 @@ const (
 // Stop ends a run within grace, or at once if grace is 0. The process that collects the run
 // learns that a stop was requested; a process that is starting its box does not start it, or
 // stops it. Stop reports false if there is no box to stop yet; the caller should retry.
-func (h *Host) Stop(ctx context.Context, rec *store.Record, grace time.Duration) (bool, error) {
-	kind := store.StopSoft
+func (h *Host) Stop(ctx context.Context, rec *taskstore.Record, grace time.Duration) (bool, error) {
+	kind := taskstore.StopSoft
 	if grace == 0 {
-		kind = store.StopKill
+		kind = taskstore.StopKill
 	}
 	box, err := h.Find(ctx, rec)
 	if err != nil {
@@ -154,9 +154,9 @@ func (h *Host) Stop(ctx context.Context, rec *store.Record, grace time.Duration)
 // request with a shorter grace is carried out by its own process.
 func (h *Host) stopRequest(taskID string) (grace time.Duration, asked bool) {
 	switch h.Store.StopRequest(taskID) {
-	case store.StopKill:
+	case taskstore.StopKill:
 		return 0, true
-	case store.StopSoft:
+	case taskstore.StopSoft:
 		return runtime.StopTimeout, true
 	}
 	return 0, false
@@ -168,9 +168,9 @@ func (h *Host) stopKind(taskID string, kind StopKind) StopKind {
 		return kind
 	}
 	switch h.Store.StopRequest(taskID) {
-	case store.StopKill:
+	case taskstore.StopKill:
 		return Killed
-	case store.StopSoft:
+	case taskstore.StopSoft:
 		return StoppedSoftly
 	}
 	return kind
@@ -178,7 +178,7 @@ func (h *Host) stopKind(taskID string, kind StopKind) StopKind {
 
 // Discard removes all boxes of a task, also those kept of former attempts. It removes live ones only with force. With
 // force it also gives up boxes on other engines that may live: left names them. The task cannot be collected any more.
-func (h *Host) Discard(ctx context.Context, rec *store.Record, force bool) (left []string, err error) {
+func (h *Host) Discard(ctx context.Context, rec *taskstore.Record, force bool) (left []string, err error) {
 	boxes, err := h.Engine.Instances(ctx, map[string]string{workorder.LabelTask: rec.TaskID})
 	if err != nil {
 		return nil, err
@@ -194,7 +194,7 @@ func (h *Host) Discard(ctx context.Context, rec *store.Record, force bool) (left
 		if !force {
 			return nil, fmt.Errorf("task %s: %w", rec.TaskID, ErrRunning)
 		}
-		if err := h.Store.RequestStop(rec.TaskID, store.StopKill); err != nil {
+		if err := h.Store.RequestStop(rec.TaskID, taskstore.StopKill); err != nil {
 			return nil, err
 		}
 	}
@@ -209,7 +209,7 @@ func (h *Host) Discard(ctx context.Context, rec *store.Record, force bool) (left
 }
 
 // outOfReach names the task's boxes on other engines. Without force, one that may live is an error.
-func (h *Host) outOfReach(ctx context.Context, rec *store.Record, here []runtime.Instance, force bool) (left []string, err error) {
+func (h *Host) outOfReach(ctx context.Context, rec *taskstore.Record, here []runtime.Instance, force bool) (left []string, err error) {
 	info, err := h.Engine.Info(ctx)
 	if err != nil {
 		return nil, err

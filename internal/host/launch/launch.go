@@ -10,12 +10,12 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -72,11 +72,11 @@ func (l *Launcher) Run(ctx context.Context, hard <-chan struct{}, job *job.Job) 
 	return l.carryOn(ctx, hard, job, rec)
 }
 
-func (l *Launcher) begin(ctx context.Context, job *job.Job, rec *store.Record, info runtime.Info) error {
+func (l *Launcher) begin(ctx context.Context, job *job.Job, rec *taskstore.Record, info runtime.Info) error {
 	return follower{l}.unlessStopped(ctx, rec.TaskID, func(ctx context.Context) error { return starter{l}.begin(ctx, job, rec, info) })
 }
 
-func (l *Launcher) carryOn(ctx context.Context, hard <-chan struct{}, job *job.Job, rec *store.Record) (*workorder.Result, error) {
+func (l *Launcher) carryOn(ctx context.Context, hard <-chan struct{}, job *job.Job, rec *taskstore.Record) (*workorder.Result, error) {
 	if err := l.Store.Save(rec); err != nil {
 		// The box runs; the record from before its start is enough to find it.
 		l.Log.Warn("save the record of the task", "task", rec.TaskID, "error", err)
@@ -96,7 +96,7 @@ func (l *Launcher) carryOn(ctx context.Context, hard <-chan struct{}, job *job.J
 }
 
 // announce is the first event: it names the task and its output folder.
-func (l *Launcher) announce(job *job.Job, rec *store.Record) {
+func (l *Launcher) announce(job *job.Job, rec *taskstore.Record) {
 	l.emit(workorder.Event{Type: workorder.EventTask, ID: rec.TaskID, Path: rec.Dir, Name: rec.TargetBranch})
 	for _, w := range job.Warnings {
 		l.emit(workorder.Event{Type: workorder.EventWarning, Text: w})
@@ -105,10 +105,10 @@ func (l *Launcher) announce(job *job.Job, rec *store.Record) {
 
 // record makes the task's record and takes its lock. If the output folder cannot be made,
 // the run is recorded in the state folder, and noDir is the reason why it stops there.
-func (l *Launcher) record(rec *store.Record) (lock *store.Lock, noDir, err error) {
+func (l *Launcher) record(rec *taskstore.Record) (lock *taskstore.Lock, noDir, err error) {
 	elsewhere := rec.Dir != ""
 	lock, err = l.Store.Create(rec)
-	if err == nil || !elsewhere || errors.Is(err, store.ErrExists) {
+	if err == nil || !elsewhere || errors.Is(err, taskstore.ErrExists) {
 		return lock, nil, err
 	}
 	rec.Dir = ""
@@ -119,9 +119,9 @@ func (l *Launcher) record(rec *store.Record) (lock *store.Lock, noDir, err error
 	return lock, err, nil
 }
 
-func (l *Launcher) newRecord(job *job.Job) *store.Record {
+func (l *Launcher) newRecord(job *job.Job) *taskstore.Record {
 	o := &job.Order
-	rec := &store.Record{
+	rec := &taskstore.Record{
 		TaskID: o.TaskID, Project: o.Project, Task: shorten(cmp.Or(job.Title, o.Task)), CreatedAt: l.now().UTC(), StartedAt: l.now().UTC(),
 		AttemptID: o.AttemptID, Attempt: max(job.Attempt, 1), Request: job.Request,
 		Keep: job.Keep, LocalRepo: job.LocalRepo, TargetBranch: o.TargetBranch, Harness: o.Harness.Name,
@@ -141,7 +141,7 @@ func shorten(task string) string {
 }
 
 // noting returns the launcher with recording of its own events: they are the only record of a run that never had a box.
-func (l *Launcher) noting(rec *store.Record) *Launcher {
+func (l *Launcher) noting(rec *taskstore.Record) *Launcher {
 	c := *l
 	c.Show = func(e workorder.Event) {
 		if e.Seq == 0 {
@@ -152,7 +152,7 @@ func (l *Launcher) noting(rec *store.Record) *Launcher {
 	return &c
 }
 
-func (l *Launcher) note(rec *store.Record, e workorder.Event) {
+func (l *Launcher) note(rec *taskstore.Record, e workorder.Event) {
 	if err := outcome.NoteHostEvent(rec.Dir, e); err != nil {
 		l.Log.Debug("record an event of the host", "task", rec.TaskID, "error", err)
 	}
@@ -161,7 +161,7 @@ func (l *Launcher) note(rec *store.Record, e workorder.Event) {
 // Resume carries out the job as the next attempt at a task whose last one is collected. The
 // caller holds the task's lock until it returns. It ends like Run, with one exception: if
 // engine or remote cannot do it, there is no attempt and the output stays that of the last one.
-func (l *Launcher) Resume(ctx context.Context, hard <-chan struct{}, job *job.Job, last *store.Record) (*workorder.Result, error) {
+func (l *Launcher) Resume(ctx context.Context, hard <-chan struct{}, job *job.Job, last *taskstore.Record) (*workorder.Result, error) {
 	job.Order.Ended = nil
 	for _, a := range last.Attempts() {
 		if workorder.ValidAttemptID(a.ID) && !a.MayStillRun {
@@ -182,7 +182,7 @@ func (l *Launcher) Resume(ctx context.Context, hard <-chan struct{}, job *job.Jo
 	looking.announce(job, next)
 	info, err := starter{&looking}.check(ctx, job, next)
 	if ctx.Err() != nil {
-		err = fault.New(workorder.ExitInterrupted, errors.New("you interrupted it before its sandbox was started"), "")
+		err = exiterr.New(workorder.ExitInterrupted, errors.New("you interrupted it before its sandbox was started"), "")
 	}
 	if err != nil {
 		return nil, err

@@ -17,12 +17,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -102,10 +102,10 @@ func TestBadGround(t *testing.T) {
 	}{
 		"engine away": {func(f *fixture, _ *job.Job) { f.fake.SetDown(true) }, workorder.ExitBox, ""},
 		"remote refuses": {func(f *fixture, _ *job.Job) {
-			f.Remote = remote{fault.New(workorder.ExitGit, errors.New("refused"), "")}
+			f.Remote = remote{exiterr.New(workorder.ExitGit, errors.New("refused"), "")}
 		}, workorder.ExitGit, workorder.EndedByGit},
 		"image missing": {func(f *fixture, _ *job.Job) {
-			f.Images = images{err: fault.New(workorder.ExitBox, errors.New("no image"), "")}
+			f.Images = images{err: exiterr.New(workorder.ExitBox, errors.New("no image"), "")}
 		}, workorder.ExitBox, ""},
 		"order invalid":   {func(_ *fixture, j *job.Job) { j.Order.TargetBranch = ".." }, workorder.ExitInvalid, ""},
 		"runtime missing": {func(_ *fixture, j *job.Job) { j.Order.OCIRuntime = "kata" }, workorder.ExitBox, ""},
@@ -119,8 +119,8 @@ func TestBadGround(t *testing.T) {
 			j.OutDir = filepath.Join(t.TempDir(), "out")
 			c.change(f, j)
 			_, err := f.Run(t.Context(), nil, j)
-			if fault.Code(err) != c.code {
-				t.Errorf("error %v has code %d, want %d", err, fault.Code(err), c.code)
+			if exiterr.Code(err) != c.code {
+				t.Errorf("error %v has code %d, want %d", err, exiterr.Code(err), c.code)
 			}
 			f.fake.SetDown(false)
 			if f.fake.Count() != 0 {
@@ -146,8 +146,8 @@ func TestRootless(t *testing.T) {
 	j := newJob()
 	j.LocalRepo, j.Order.Repo, j.Order.CloneURL = "/src", "/src", ""
 	_, err := f.Run(t.Context(), nil, j)
-	if fault.Code(err) != workorder.ExitBox || fault.Hint(err) != runtime.RootlessHint {
-		t.Errorf("%v: %s", err, fault.Hint(err))
+	if exiterr.Code(err) != workorder.ExitBox || exiterr.Hint(err) != runtime.RootlessHint {
+		t.Errorf("%v: %s", err, exiterr.Hint(err))
 	}
 }
 
@@ -299,7 +299,7 @@ func TestEngineDies(t *testing.T) {
 	j := newJob()
 	f.EngineGone = 500 * time.Millisecond
 	_, err := f.Run(t.Context(), nil, j)
-	if fault.Code(err) != workorder.ExitBox || !errors.Is(err, runtime.ErrUnavailable) {
+	if exiterr.Code(err) != workorder.ExitBox || !errors.Is(err, runtime.ErrUnavailable) {
 		t.Errorf("error = %v", err)
 	}
 	rec, res := onDisk(t, f.Store, j.Order.TaskID)
@@ -348,7 +348,7 @@ func TestDetached(t *testing.T) {
 	var followers sync.WaitGroup
 	var statuses [2]workorder.Status
 	for i := range statuses {
-		l := f.launcher(t, store.New(f.Store.Dir()))
+		l := f.launcher(t, taskstore.New(f.Store.Dir()))
 		l.Show = nil
 		followers.Go(func() {
 			if res, err := l.Watch(t.Context(), rec); err != nil {
@@ -393,8 +393,8 @@ func TestCopyFails(t *testing.T) {
 	f.Engine = eng
 	j := newJob()
 	_, err := f.Run(t.Context(), nil, j)
-	if !errors.Is(err, unix.ENOSPC) || !strings.Contains(fault.Hint(err), "result "+j.Order.TaskID) {
-		t.Errorf("error %v, hint %q", err, fault.Hint(err))
+	if !errors.Is(err, unix.ENOSPC) || !strings.Contains(exiterr.Hint(err), "result "+j.Order.TaskID) {
+		t.Errorf("error %v, hint %q", err, exiterr.Hint(err))
 	}
 	rec, _ := onDisk(t, f.Store, j.Order.TaskID)
 	if rec.Collected || f.fake.Count() != 1 {
@@ -510,7 +510,7 @@ func TestInterruptedEarly(t *testing.T) {
 	_, err := f.Run(ctx, nil, j)
 	_, res := onDisk(t, f.Store, j.Order.TaskID)
 	b, _ := res.Encode()
-	if fault.Code(err) != workorder.ExitInterrupted || strings.Contains(err.Error()+string(b), "Post") || res.Reasons.Code() != workorder.ReasonByUser {
+	if exiterr.Code(err) != workorder.ExitInterrupted || strings.Contains(err.Error()+string(b), "Post") || res.Reasons.Code() != workorder.ReasonByUser {
 		t.Errorf("%v: %s", err, b)
 	}
 }

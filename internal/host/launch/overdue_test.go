@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -39,10 +39,10 @@ func TestOverdue(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				engine := &stubborn{Fake: runtimetest.NewFake(nil)}
 				f := follower{&Launcher{Host: Host{
-					Engine: engine, Store: store.New(state), Log: slog.New(slog.DiscardHandler), Now: time.Now, Show: func(workorder.Event) {},
+					Engine: engine, Store: taskstore.New(state), Log: slog.New(slog.DiscardHandler), Now: time.Now, Show: func(workorder.Event) {},
 				}}}
 				const limit = time.Minute
-				rec := &store.Record{TaskID: "T-A1B2C3D4", Dir: dir, Deadline: time.Now().Add(limit)}
+				rec := &taskstore.Record{TaskID: "T-A1B2C3D4", Dir: dir, Deadline: time.Now().Add(limit)}
 				following, end := context.WithCancel(t.Context())
 				kinds := make(chan StopKind, 1)
 				go func() { kinds <- f.stops(following, t.Context(), nil, rec) }()

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -31,7 +31,7 @@ func (st starter) preflight(ctx context.Context, j *job.Job) (runtime.Info, erro
 		}
 		base, err := st.Remote.Check(ctx, o.CloneURL, o.Branch, o.TargetBranch, j.Git)
 		if err == nil && o.PR != nil && !strings.HasPrefix(base, workorder.BranchRef("")) {
-			err = fault.New(workorder.ExitGit, fmt.Errorf("a pull request goes into a branch, and %s is none", o.Branch),
+			err = exiterr.New(workorder.ExitGit, fmt.Errorf("a pull request goes into a branch, and %s is none", o.Branch),
 				"start from a branch, or take pr out of the project file")
 		}
 		remote <- err
@@ -47,20 +47,20 @@ func CheckEngine(ctx context.Context, engine runtime.Runtime, j *job.Job) (runti
 	runsIn := j.Order.OCIRuntime
 	switch {
 	case err != nil:
-		err = fault.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
+		err = exiterr.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
 	case info.OSType != "" && info.OSType != "linux":
-		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s runs %s containers", info.Host, info.OSType),
+		err = exiterr.New(workorder.ExitBox, fmt.Errorf("the engine at %s runs %s containers", info.Host, info.OSType),
 			"a sandbox needs Linux containers")
 	case tooOld(info.APIVersion):
-		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s is too old: it has version %s of the Docker API (engine %s), a "+
+		err = exiterr.New(workorder.ExitBox, fmt.Errorf("the engine at %s is too old: it has version %s of the Docker API (engine %s), a "+
 			"sandbox needs 1.%d", info.Host, info.APIVersion, info.Version, leastAPI),
 			"install Docker 20.10 or newer, or point DOCKER_HOST at such an engine")
 	// a shim needs no entry
 	case runsIn != "" && !strings.ContainsAny(runsIn, "./") && len(info.Runtimes) > 0 && !slices.Contains(info.Runtimes, runsIn):
-		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s has no OCI runtime %s", info.Host, runsIn),
+		err = exiterr.New(workorder.ExitBox, fmt.Errorf("the engine at %s has no OCI runtime %s", info.Host, runsIn),
 			"it has "+strings.Join(info.Runtimes, ", ")+"; without --oci-runtime its default one is used")
 	case j.LocalRepo != "" && !reachesUs(info):
-		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s is on another machine and cannot reach the repository %s", info.Host,
+		err = exiterr.New(workorder.ExitBox, fmt.Errorf("the engine at %s is on another machine and cannot reach the repository %s", info.Host,
 			j.LocalRepo),
 			"push the repository to a remote and give --repo URL")
 	}
@@ -87,9 +87,9 @@ func CheckImage(ctx context.Context, engine runtime.Runtime, name string) error 
 	id, err := has.ImageID(ctx, name)
 	switch {
 	case err != nil:
-		return fault.New(workorder.ExitBox, err, "")
+		return exiterr.New(workorder.ExitBox, err, "")
 	case id == "":
-		return fault.New(workorder.ExitBox, fmt.Errorf("image %s is not on the engine", name),
+		return exiterr.New(workorder.ExitBox, fmt.Errorf("image %s is not on the engine", name),
 			fmt.Sprintf("a custom image is never built or fetched by itself: run `docker pull %s`, build it, or remove `image:` to use the "+
 				"default image", name))
 	}

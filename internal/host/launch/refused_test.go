@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -35,7 +35,7 @@ func TestRefusedLeavesOthersAlone(t *testing.T) {
 	j := newJob()
 	j.OutDir = t.TempDir()
 	mine := filepath.Join(j.OutDir, j.Order.TaskID, "mine")
-	if _, err := f.Run(t.Context(), nil, j); fault.Code(err) != workorder.ExitBox {
+	if _, err := f.Run(t.Context(), nil, j); exiterr.Code(err) != workorder.ExitBox {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(j.OutDir); err != nil || len(left) > 0 {
@@ -44,7 +44,7 @@ func TestRefusedLeavesOthersAlone(t *testing.T) {
 	if err := errors.Join(os.Mkdir(filepath.Dir(mine), 0o700), os.WriteFile(mine, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Run(t.Context(), nil, j); fault.Code(err) != workorder.ExitBox {
+	if _, err := f.Run(t.Context(), nil, j); exiterr.Code(err) != workorder.ExitBox {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(filepath.Dir(mine)); err != nil || len(left) != 1 || left[0].Name() != "mine" {
@@ -60,7 +60,7 @@ func TestRefusedLeavesOthersAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := f.Run(t.Context(), nil, j); fault.Code(err) != workorder.ExitBox {
+	if _, err := f.Run(t.Context(), nil, j); exiterr.Code(err) != workorder.ExitBox {
 		t.Fatal(err)
 	}
 	var left []string

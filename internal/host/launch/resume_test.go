@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -111,8 +111,8 @@ func TestResumeBadGround(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Remote = remote{fault.New(workorder.ExitGit, errors.New("refused"), "")}
-	if _, err := f.resume(t, j); fault.Code(err) != workorder.ExitGit {
+	f.Remote = remote{exiterr.New(workorder.ExitGit, errors.New("refused"), "")}
+	if _, err := f.resume(t, j); exiterr.Code(err) != workorder.ExitGit {
 		t.Errorf("%v", err)
 	}
 	rec, res := onDisk(t, f.Store, j.Order.TaskID)
@@ -120,8 +120,8 @@ func TestResumeBadGround(t *testing.T) {
 		t.Errorf("%+v, %+v, %v", rec, now, err)
 	}
 	f.Remote = remote{}
-	f.Images = images{err: fault.New(workorder.ExitBox, errors.New("no image"), "")}
-	if _, err := f.resume(t, j); fault.Code(err) != workorder.ExitBox {
+	f.Images = images{err: exiterr.New(workorder.ExitBox, errors.New("no image"), "")}
+	if _, err := f.resume(t, j); exiterr.Code(err) != workorder.ExitBox {
 		t.Errorf("%v", err)
 	}
 	rec, res = onDisk(t, f.Store, j.Order.TaskID)
@@ -350,7 +350,7 @@ func TestWatchPast(t *testing.T) {
 		t.Fatal(err)
 	}
 	was, _ := onDisk(t, f.Store, j.Order.TaskID)
-	if err := f.Store.NextAttempt(was, &store.Record{TaskID: was.TaskID, AttemptID: workorder.NewAttemptID()}); err != nil {
+	if err := f.Store.NextAttempt(was, &taskstore.Record{TaskID: was.TaskID, AttemptID: workorder.NewAttemptID()}); err != nil {
 		t.Fatal(err)
 	}
 	lock, err := f.Store.TryLock(was.TaskID)
@@ -371,7 +371,7 @@ func TestWatchPast(t *testing.T) {
 	if res, err := f.Collect(t.Context(), rec); err != nil || res.Status != workorder.StatusLost || res.Attempt != 2 {
 		t.Errorf("%+v, %v", res, err)
 	}
-	if _, err := os.Stat(filepath.Join(rec.Dir, store.AttemptsDir, "1", workorder.ResultFile)); err != nil {
+	if _, err := os.Stat(filepath.Join(rec.Dir, taskstore.AttemptsDir, "1", workorder.ResultFile)); err != nil {
 		t.Error(err)
 	}
 }

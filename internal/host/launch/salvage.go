@@ -8,13 +8,13 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/salvage"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // salvage copies out of a stopped box the work that its result says is still in it. With all, it copies every commit, since a killed box
 // gives no result. After an error the box still holds the only copy.
-func (c collector) salvage(ctx context.Context, rec *store.Record, res *workorder.Result, box string, all bool) (said []string, err error) {
+func (c collector) salvage(ctx context.Context, rec *taskstore.Record, res *workorder.Result, box string, all bool) (said []string, err error) {
 	left := res.Reasons.Has(workorder.ReasonLeft)
 	bundle := filepath.Join(rec.Dir, workorder.BundleFile)
 	if _, err := os.Stat(bundle); err != nil && (left || all) && rec.TargetBranch != "" {
@@ -58,7 +58,7 @@ func (c collector) salvage(ctx context.Context, rec *store.Record, res *workorde
 }
 
 // archived reports whether the box has kept files that are in no commit.
-func archived(rec *store.Record) bool {
+func archived(rec *taskstore.Record) bool {
 	_, err := os.Stat(filepath.Join(rec.Dir, filepath.FromSlash(workorder.ArchiveFile)))
 	return err == nil
 }

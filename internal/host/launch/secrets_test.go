@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
@@ -91,10 +91,10 @@ func TestSecretsFail(t *testing.T) {
 	f := setup(t, happy)
 	j := newJob()
 	j.Secrets = func(context.Context) (map[string]string, error) {
-		return nil, fault.New(workorder.ExitInvalid, errors.New("secret KEY: the store is locked"), "")
+		return nil, exiterr.New(workorder.ExitInvalid, errors.New("secret KEY: the store is locked"), "")
 	}
 	_, err := f.Run(t.Context(), nil, j)
-	if fault.Code(err) != workorder.ExitInvalid || f.fake.Count() != 0 {
+	if exiterr.Code(err) != workorder.ExitInvalid || f.fake.Count() != 0 {
 		t.Errorf("%v, %d boxes", err, f.fake.Count())
 	}
 	nothingLeft(t, f, j)

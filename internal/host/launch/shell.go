@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -36,12 +36,12 @@ type ShellCommand struct {
 // RunShell runs the command in the box, which may be nil, and returns its exit code.
 func RunShell(ctx context.Context, engine runtime.Runtime, task string, box *runtime.Instance, c ShellCommand) (int, error) {
 	if box == nil || !box.Running() {
-		return 0, fault.New(workorder.ExitNotFound, fmt.Errorf("task %s has no sandbox that runs", task),
+		return 0, exiterr.New(workorder.ExitNotFound, fmt.Errorf("task %s has no sandbox that runs", task),
 			"`sandbox-agent checkout "+task+"` switches to its work here, `sandbox-agent continue "+task+"` starts another sandbox")
 	}
 	x, ok := engine.(runtime.Execer)
 	if !ok {
-		return 0, fault.New(workorder.ExitBox, fmt.Errorf("a shell in the sandbox of %s: %w", task, runtime.ErrUnsupported), "")
+		return 0, exiterr.New(workorder.ExitBox, fmt.Errorf("a shell in the sandbox of %s: %w", task, runtime.ErrUnsupported), "")
 	}
 	if err := checkShell(ctx, x, task, box.ID); err != nil {
 		return 0, err
@@ -72,14 +72,14 @@ func checkShell(ctx context.Context, x runtime.Execer, task, box string) error {
 	case code == workorder.ExitOK:
 		return nil
 	case code == workorder.ExitUsage:
-		return fault.New(workorder.ExitBox, fmt.Errorf("the sandbox of %s is of an older version, which lets no shell in", task),
+		return exiterr.New(workorder.ExitBox, fmt.Errorf("the sandbox of %s is of an older version, which lets no shell in", task),
 			"the next sandbox does: `sandbox-agent stop "+task+"`, then `sandbox-agent continue "+task+"`")
 	}
 	why := text.Runes(text.Clean(strings.TrimSpace(said.String())), maxSaid)
 	if why == "" {
 		why = fmt.Sprintf("its program ended with %d", code)
 	}
-	return fault.New(workorder.ExitBox, fmt.Errorf("a shell in the sandbox of %s: %w", task, errors.New(why)),
+	return exiterr.New(workorder.ExitBox, fmt.Errorf("a shell in the sandbox of %s: %w", task, errors.New(why)),
 		"`sandbox-agent logs -f "+task+"` shows what it does")
 }
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
@@ -58,7 +58,7 @@ func TestRunShell(t *testing.T) {
 		calls, check = nil, c.check
 		var out bytes.Buffer
 		code, err := launch.RunShell(t.Context(), engine, "T-A1B2C3D4", c.box, launch.ShellCommand{Argv: []string{"ls", "--check"}, Stdout: &out, Stderr: &out})
-		if c.code >= 0 && (err != nil || code != c.code) || c.code < 0 && (err == nil || fault.Code(err) != c.fault || fault.Hint(err) == "" || strings.Contains(err.Error(), "\x1b")) {
+		if c.code >= 0 && (err != nil || code != c.code) || c.code < 0 && (err == nil || exiterr.Code(err) != c.fault || exiterr.Hint(err) == "" || strings.Contains(err.Error(), "\x1b")) {
 			t.Errorf("%s: %d, %v", c.name, code, err)
 		}
 		if len(calls) != c.calls || c.calls == 2 && !slices.Equal(calls[1], []string{"shell", "--", "ls", "--check"}) {

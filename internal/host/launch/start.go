@@ -13,12 +13,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -56,7 +56,7 @@ type Remote interface {
 }
 
 // check checks, before anything is made, whether engine and remote can carry out the job.
-func (st starter) check(ctx context.Context, j *job.Job, rec *store.Record) (info runtime.Info, err error) {
+func (st starter) check(ctx context.Context, j *job.Job, rec *taskstore.Record) (info runtime.Info, err error) {
 	o := &j.Order
 	err = st.step(ctx, rec, workorder.StepPreflight, func() error {
 		var err error
@@ -72,7 +72,7 @@ func (st starter) check(ctx context.Context, j *job.Job, rec *store.Record) (inf
 }
 
 // begin does everything until the box has its order.
-func (st starter) begin(ctx context.Context, j *job.Job, rec *store.Record, info runtime.Info) error {
+func (st starter) begin(ctx context.Context, j *job.Job, rec *taskstore.Record, info runtime.Info) error {
 	err := st.step(ctx, rec, workorder.StepImage, func() error {
 		img, err := st.Images.Ensure(ctx, j.Order.Image, st.emit)
 		if err == nil {
@@ -136,7 +136,7 @@ func longest(o *workorder.Order) time.Duration {
 	return StartTimeout + o.Timeout() + workorder.AgentGrace + workorder.LandLimit + endReserve
 }
 
-func (st starter) start(ctx context.Context, j *job.Job, rec *store.Record, info runtime.Info, secrets map[string]string) error {
+func (st starter) start(ctx context.Context, j *job.Job, rec *taskstore.Record, info runtime.Info, secrets map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
 	defer cancel()
 	if err := st.companionFor(ctx, j, rec, info); err != nil {
@@ -160,9 +160,9 @@ func (st starter) start(ctx context.Context, j *job.Job, rec *store.Record, info
 	case errors.Is(err, runtime.ErrConflict):
 		return st.conflict(ctx, j, rec, err)
 	case errors.Is(err, runtime.ErrIsolation):
-		return fault.New(workorder.ExitBox, err, isolationHint(j))
+		return exiterr.New(workorder.ExitBox, err, isolationHint(j))
 	case err != nil:
-		return fault.New(workorder.ExitBox, err, "`sandbox-agent doctor` tells what this engine can do")
+		return exiterr.New(workorder.ExitBox, err, "`sandbox-agent doctor` tells what this engine can do")
 	}
 	return nil
 }
@@ -171,22 +171,22 @@ func (st starter) start(ctx context.Context, j *job.Job, rec *store.Record, info
 var ErrTaskBusy = errors.New("another sandbox works on the task")
 
 // conflict finds out which task owns the box with the record's name.
-func (st starter) conflict(ctx context.Context, j *job.Job, rec *store.Record, err error) error {
+func (st starter) conflict(ctx context.Context, j *job.Job, rec *taskstore.Record, err error) error {
 	name := rec.Box
 	rec.Box = "" // another container has the name
 	boxes, lerr := st.Engine.Instances(ctx, map[string]string{workorder.LabelTask: rec.TaskID})
 	if lerr != nil {
-		return fault.New(workorder.ExitBox, errors.Join(err, lerr), "")
+		return exiterr.New(workorder.ExitBox, errors.Join(err, lerr), "")
 	}
 	i := slices.IndexFunc(boxes, func(b runtime.Instance) bool { return b.Name == name })
 	switch {
 	case i < 0:
-		return fault.New(workorder.ExitBox, err, "if it is none of this program's, choose another --task-id; else it is gone by now: try again")
+		return exiterr.New(workorder.ExitBox, err, "if it is none of this program's, choose another --task-id; else it is gone by now: try again")
 	case boxes[i].Labels[workorder.LabelOwner] == j.Owner && !boxes[i].Running():
-		return fault.New(workorder.ExitBox, fmt.Errorf("%w: %s is left of a run that this state folder does not know any more", err, name),
+		return exiterr.New(workorder.ExitBox, fmt.Errorf("%w: %s is left of a run that this state folder does not know any more", err, name),
 			"`sandbox-agent gc` removes it")
 	}
-	return fault.New(workorder.ExitGit, fmt.Errorf("%w: %s runs on this engine, started from another state folder (%s)", ErrTaskBusy, name,
+	return exiterr.New(workorder.ExitGit, fmt.Errorf("%w: %s runs on this engine, started from another state folder (%s)", ErrTaskBusy, name,
 		boxes[i].Labels[workorder.LabelOwner]),
 		"wait for its end, or follow it there: `sandbox-agent logs -f "+rec.TaskID+"` with that state folder")
 }
@@ -201,7 +201,7 @@ func isolationHint(j *job.Job) string {
 	return "`sandbox-agent doctor` tells which --isolation this engine can give (confined, privileged)"
 }
 
-func boxSpec(j *job.Job, rec *store.Record, info runtime.Info) runtime.ContainerSpec {
+func boxSpec(j *job.Job, rec *taskstore.Record, info runtime.Info) runtime.ContainerSpec {
 	files := map[string]string{}
 	if j.Bundle != "" {
 		files[workorder.BundleIn] = j.Bundle
@@ -230,7 +230,7 @@ func boxSpec(j *job.Job, rec *store.Record, info runtime.Info) runtime.Container
 const cutShort = "interrupted"
 
 // step runs one of the host's own steps with its events and its record.
-func (st starter) step(ctx context.Context, rec *store.Record, name workorder.StepName, do func() error) error {
+func (st starter) step(ctx context.Context, rec *taskstore.Record, name workorder.StepName, do func() error) error {
 	s := workorder.Step{Name: name, Status: workorder.StepDone, StartedAt: st.now().UTC()}
 	st.emit(workorder.Event{Time: s.StartedAt, Type: workorder.EventStepStarted, Name: string(name)})
 	err := do()
@@ -250,7 +250,7 @@ func (st starter) step(ctx context.Context, rec *store.Record, name workorder.St
 	return err
 }
 
-func (st starter) saveOrder(rec *store.Record, o *workorder.Order) error {
+func (st starter) saveOrder(rec *taskstore.Record, o *workorder.Order) error {
 	b, err := json.MarshalIndent(o, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write the work order: %w", err)
@@ -258,7 +258,7 @@ func (st starter) saveOrder(rec *store.Record, o *workorder.Order) error {
 	return statedir.WriteFile(filepath.Join(rec.Dir, workorder.OrderFile), append(text.EscapeControls(b), '\n'), 0o600)
 }
 
-func (st starter) companionFor(ctx context.Context, j *job.Job, rec *store.Record, info runtime.Info) error {
+func (st starter) companionFor(ctx context.Context, j *job.Job, rec *taskstore.Record, info runtime.Info) error {
 	o := &j.Order
 	if j.LocalRepo == "" && len(o.HostImages) == 0 {
 		return nil
@@ -272,10 +272,10 @@ func (st starter) companionFor(ctx context.Context, j *job.Job, rec *store.Recor
 	}
 	ready, err := st.StartCompanion(ctx, cfg)
 	if err != nil && info.Rootless && j.LocalRepo != "" {
-		return fault.New(workorder.ExitBox, fmt.Errorf("start companion: %w", err), runtime.RootlessHint)
+		return exiterr.New(workorder.ExitBox, fmt.Errorf("start companion: %w", err), runtime.RootlessHint)
 	}
 	if err != nil {
-		return fault.New(workorder.ExitBox, fmt.Errorf("start companion: %w", err), "its log is "+filepath.Join(cfg.Dir, companion.LogFile))
+		return exiterr.New(workorder.ExitBox, fmt.Errorf("start companion: %w", err), "its log is "+filepath.Join(cfg.Dir, companion.LogFile))
 	}
 	rec.Companion = statedir.ProcessOf(ready.PID)
 	if j.LocalRepo != "" {

@@ -5,9 +5,9 @@ import (
 	"io"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -59,7 +59,7 @@ func TestStopBeforeBox(t *testing.T) {
 			if stopped, err := f.Stop(t.Context(), rec, runtime.StopTimeout); err != nil || stopped {
 				t.Errorf("stopped %v, %v", stopped, err)
 			}
-			if err := <-ended; fault.Code(err) != workorder.ExitInterrupted {
+			if err := <-ended; exiterr.Code(err) != workorder.ExitInterrupted {
 				t.Errorf("%v", err)
 			}
 			if res.Status != workorder.StatusInterrupted || res.EndedBy != workorder.EndedBySignal || res.Reasons.Code() != workorder.ReasonOnRequest || f.fake.Count() != 0 {
@@ -99,7 +99,7 @@ func TestStopWhileStarting(t *testing.T) {
 			j := newJob()
 			j.Detach = detach
 			f.Engine = stoppedMeanwhile{f.fake, func() {
-				if err := f.Store.RequestStop(j.Order.TaskID, store.StopSoft); err != nil {
+				if err := f.Store.RequestStop(j.Order.TaskID, taskstore.StopSoft); err != nil {
 					t.Error(err)
 				}
 			}}

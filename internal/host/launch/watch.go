@@ -6,16 +6,16 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Replay shows the events so far of a run that is not collected. It does not write the
 // record: the run's own CLI may be writing it.
-func (l *Launcher) Replay(ctx context.Context, rec *store.Record) error {
+func (l *Launcher) Replay(ctx context.Context, rec *taskstore.Record) error {
 	host, err := outcome.HostEvents(rec.Dir)
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func (l *Launcher) Replay(ctx context.Context, rec *store.Record) error {
 
 // Watch follows a run to its end from any process. The process that holds the task's lock
 // records and collects; every other one only watches, and takes over when the holder dies.
-func (l *Launcher) Watch(ctx context.Context, rec *store.Record) (*workorder.Result, error) {
+func (l *Launcher) Watch(ctx context.Context, rec *taskstore.Record) (*workorder.Result, error) {
 	seen := &watcher{show: l.emit}
 	w := *l
 	w.Show = seen.event
@@ -49,7 +49,7 @@ func (l *Launcher) Watch(ctx context.Context, rec *store.Record) (*workorder.Res
 			lock.Unlock()
 			return res, err
 		}
-		if !errors.Is(err, store.ErrLocked) {
+		if !errors.Is(err, taskstore.ErrLocked) {
 			return nil, err
 		}
 		if fresh, err := l.Store.Load(rec.TaskID); err != nil || fresh.AttemptID != rec.AttemptID {
@@ -65,7 +65,7 @@ func (l *Launcher) Watch(ctx context.Context, rec *store.Record) (*workorder.Res
 		case ended.IsZero():
 			ended = now
 		case now.Sub(ended) > holderLimit:
-			return nil, fault.New(workorder.ExitGeneral, fmt.Errorf("follow task %s: its sandbox has ended, and the process that holds the task "+
+			return nil, exiterr.New(workorder.ExitGeneral, fmt.Errorf("follow task %s: its sandbox has ended, and the process that holds the task "+
 				"has not collected the result for %s", rec.TaskID, holderLimit),
 				"end that process: it may be stopped or hang; then `sandbox-agent result "+rec.TaskID+"` collects it")
 		}
@@ -82,7 +82,7 @@ func (l *Launcher) Watch(ctx context.Context, rec *store.Record) (*workorder.Res
 const holderLimit = 40 * time.Minute
 
 // take follows and collects as the holder of the lock.
-func (l *Launcher) take(ctx context.Context, was *store.Record, seen *watcher) (*workorder.Result, error) {
+func (l *Launcher) take(ctx context.Context, was *taskstore.Record, seen *watcher) (*workorder.Result, error) {
 	rec, err := l.Store.Load(was.TaskID)
 	if err == nil {
 		err = l.Store.FinishMove(rec)
@@ -107,7 +107,7 @@ func (l *Launcher) take(ctx context.Context, was *store.Record, seen *watcher) (
 
 // past shows the rest of the followed attempt, which has been collected. now is the
 // task's current record: it may describe a later attempt.
-func (l *Launcher) past(was, now *store.Record, seen *watcher, err error) (*workorder.Result, error) {
+func (l *Launcher) past(was, now *taskstore.Record, seen *watcher, err error) (*workorder.Result, error) {
 	if err == nil {
 		now, err = now.At(was.Number())
 	}
@@ -124,7 +124,7 @@ func (l *Launcher) past(was, now *store.Record, seen *watcher, err error) (*work
 }
 
 // peek shows the box's events while another process holds the lock. It reports whether there was a live one.
-func (l *Launcher) peek(ctx context.Context, rec *store.Record) (live bool, err error) {
+func (l *Launcher) peek(ctx context.Context, rec *taskstore.Record) (live bool, err error) {
 	box, err := l.Find(ctx, rec)
 	if err != nil || box == nil {
 		return false, err

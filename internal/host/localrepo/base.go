@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -26,7 +26,7 @@ func (r *Repo) Base(ctx context.Context, ref string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
 	if r.Empty && (ref == "" || ref == r.Head) {
-		return "", fault.New(workorder.ExitGit, fmt.Errorf("repository %s has no commit", r.Path),
+		return "", exiterr.New(workorder.ExitGit, fmt.Errorf("repository %s has no commit", r.Path),
 			"commit something first: a run starts from a commit")
 	}
 	base := ref
@@ -57,7 +57,7 @@ func (r *Repo) Base(ctx context.Context, ref string) (string, error) {
 	if ctx.Err() != nil {
 		return "", fmt.Errorf("look for %q in %s: %w", base, r.Path, context.Cause(ctx))
 	}
-	return "", fault.New(workorder.ExitGit, fmt.Errorf("repository %s has %w %q", r.Path, ErrNoRevision, base), r.branchHint(ctx))
+	return "", exiterr.New(workorder.ExitGit, fmt.Errorf("repository %s has %w %q", r.Path, ErrNoRevision, base), r.branchHint(ctx))
 }
 
 // IsBranch reports whether a name that Base has returned is a branch's.
@@ -109,7 +109,7 @@ func (r *Repo) whole(ctx context.Context, base string) error {
 	if err == nil && !missing {
 		return nil
 	}
-	return fault.New(workorder.ExitGit, fmt.Errorf("repository %s is a partial clone, which lacks objects (git clone --filter), and a run "+
+	return exiterr.New(workorder.ExitGit, fmt.Errorf("repository %s is a partial clone, which lacks objects (git clone --filter), and a run "+
 		"needs all of them", r.Path),
 		"`git -C "+r.Path+" fetch --refetch --no-filter` brings them (git 2.36 or newer), or make a clone without --filter")
 }
@@ -132,7 +132,7 @@ func (r *Repo) Free(ctx context.Context, branch string) error {
 	}
 	for name := range strings.Lines(out) {
 		if name = strings.TrimSuffix(name, "\n"); workorder.BranchesClash(name, branch) {
-			return fault.New(workorder.ExitGit, fmt.Errorf("repository %s has a branch %s, beside which git can have no branch %s", r.Path, name,
+			return exiterr.New(workorder.ExitGit, fmt.Errorf("repository %s has a branch %s, beside which git can have no branch %s", r.Path, name,
 				branch),
 				"rename it: `git -C "+r.Path+" branch -m "+name+" NAME`")
 		}

@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -83,7 +83,7 @@ func TestPartialClone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Base(t.Context(), ""); fault.Code(err) != workorder.ExitGit || fault.Hint(err) == "" {
+	if _, err := r.Base(t.Context(), ""); exiterr.Code(err) != workorder.ExitGit || exiterr.Hint(err) == "" {
 		t.Errorf("%v", err)
 	}
 	must(t, dir, "-c", "maintenance.auto=false", "-c", "gc.auto=0", "fetch", "-q", "--refetch", "--no-filter", "origin")

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -24,7 +24,7 @@ func bounds(ctx context.Context, path string) error {
 	top := RepoRoot(path)
 	out, err := gitOut(ctx, path, "rev-parse", "--is-bare-repository", "--path-format=absolute", "--git-dir", "--git-common-dir")
 	if err != nil {
-		return fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), openHint(err))
+		return exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), openHint(err))
 	}
 	if top == "" {
 		return astray(path, "what git takes for a repository there is none that lies in a folder", "another repository")
@@ -37,7 +37,7 @@ func bounds(ctx context.Context, path string) error {
 	if !bare && gitDir != top { // a folder .git has no work tree: the error says so
 		tree, err := gitOut(ctx, path, "rev-parse", "--show-toplevel")
 		if err != nil {
-			return fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), "give the work tree, not its .git folder")
+			return exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), "give the work tree, not its .git folder")
 		}
 		if tree := resolved(strings.TrimSuffix(tree, "\n")); tree != top {
 			return astray(top, "its work tree is "+tree, tree)
@@ -58,7 +58,7 @@ func bounds(ctx context.Context, path string) error {
 	}
 	for _, dir := range []string{gitDir, common} {
 		if to, err := leadsOut(dir, top, gitDir, common); err != nil {
-			return fault.New(workorder.ExitGit, fmt.Errorf("examine repository %s: %w", top, err), "")
+			return exiterr.New(workorder.ExitGit, fmt.Errorf("examine repository %s: %w", top, err), "")
 		} else if to != "" {
 			return astray(top, "a link in "+dir+" leads to "+to, to)
 		}
@@ -67,7 +67,7 @@ func bounds(ctx context.Context, path string) error {
 }
 
 func astray(top, why, to string) error {
-	return fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: %s", top, why),
+	return exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %s", top, why),
 		"it may have come so in an archive: if "+to+" is what you mean, name that; else clone the repository again")
 }
 

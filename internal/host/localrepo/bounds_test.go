@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -105,7 +105,7 @@ func TestAnotherRepositoryUnderItsName(t *testing.T) {
 				t.Fatal(err)
 			}
 			plant(top, private)
-			if r, err := localrepo.Open(t.Context(), top); fault.Code(err) != workorder.ExitGit {
+			if r, err := localrepo.Open(t.Context(), top); exiterr.Code(err) != workorder.ExitGit {
 				t.Errorf("it is taken for %+v, %v", r, err)
 			}
 			if urls := localrepo.Remotes(t.Context(), top); len(urls) != 0 {

@@ -18,7 +18,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -290,7 +290,7 @@ func TestOpen(t *testing.T) {
 			if base != c.base || (err != nil) != (c.base == "") {
 				t.Errorf("base %q, %v", base, err)
 			}
-			if _, err := r.Base(t.Context(), "absent"); fault.Code(err) != workorder.ExitGit {
+			if _, err := r.Base(t.Context(), "absent"); exiterr.Code(err) != workorder.ExitGit {
 				t.Errorf("absent branch: %v", err)
 			}
 			if c.base != "" {
@@ -304,12 +304,12 @@ func TestOpen(t *testing.T) {
 	shallow := filepath.Join(t.TempDir(), "shallow")
 	must(t, "/", "clone", "-q", "--depth", "1", "file://"+repo, shallow)
 	for path, want := range map[string]string{sha256: "SHA-256", shallow: "shallow"} {
-		if _, err := localrepo.Open(t.Context(), path); fault.Code(err) != workorder.ExitGit || !strings.Contains(err.Error(), want) {
+		if _, err := localrepo.Open(t.Context(), path); exiterr.Code(err) != workorder.ExitGit || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
 	for _, path := range []string{t.TempDir(), filepath.Join(repo, "file"), "/does/not/exist"} {
-		if _, err := localrepo.Open(t.Context(), path); fault.Code(err) != workorder.ExitGit {
+		if _, err := localrepo.Open(t.Context(), path); exiterr.Code(err) != workorder.ExitGit {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -52,15 +52,15 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 	}
 	st, err := os.Stat(abs)
 	if err != nil {
-		return nil, fault.New(workorder.ExitGit, fmt.Errorf("open repository: %w", err), "give a folder inside a git repository, or a URL")
+		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository: %w", err), "give a folder inside a git repository, or a URL")
 	}
 	if !st.IsDir() {
-		return nil, fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: not a folder", path),
+		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: not a folder", path),
 			"give a folder inside a git repository, or a URL")
 	}
 	out, err := gitOut(ctx, abs, "rev-parse", "--show-object-format", "--is-shallow-repository", "--is-bare-repository", "--absolute-git-dir")
 	if err != nil {
-		return nil, fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), openHint(err))
+		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), openHint(err))
 	}
 	if err := bounds(ctx, abs); err != nil {
 		return nil, err
@@ -70,15 +70,15 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 	bare, gitDir, _ := strings.Cut(rest, "\n")
 	switch {
 	case format != "sha1":
-		return nil, fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: %s", path, git.SHA256Text), "")
+		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %s", path, git.SHA256Text), "")
 	case shallow == "true":
-		return nil, fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: %s", path, git.ShallowText), "")
+		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %s", path, git.ShallowText), "")
 	}
 	r := &Repo{Path: gitDir, Bare: bare == "true"}
 	if !r.Bare {
 		top, err := gitOut(ctx, abs, "rev-parse", "--show-toplevel")
 		if err != nil {
-			return nil, fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), "give the work tree, not its .git folder")
+			return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), "give the work tree, not its .git folder")
 		}
 		r.Path = strings.TrimSuffix(top, "\n")
 	}
@@ -92,7 +92,7 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 	if !r.Bare {
 		changes, err := gitOut(ctx, r.Path, "status", "--porcelain", "-z", "--ignore-submodules=dirty")
 		if err != nil {
-			return nil, fault.New(workorder.ExitGit, fmt.Errorf("examine repository %s: %w", r.Path, err), "")
+			return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("examine repository %s: %w", r.Path, err), "")
 		}
 		r.Changed = changed(changes)
 	}
@@ -328,7 +328,7 @@ func (r *Repo) TaskRefs(ctx context.Context, taskID string) (map[string]string, 
 	out, err := gitOut(ctx, r.Path, "for-each-ref", "--format=%(refname) %(objectname)", "refs/heads/agent/",
 		workorder.TaskRefs(taskID))
 	if err != nil {
-		return nil, fault.New(workorder.ExitGit, fmt.Errorf("look for task %s in %s: %w", taskID, r.Path, err), "")
+		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("look for task %s in %s: %w", taskID, r.Path, err), "")
 	}
 	found := map[string]string{}
 	for line := range strings.Lines(out) {
@@ -347,12 +347,12 @@ func (r *Repo) DeleteRefs(ctx context.Context, refs map[string]string) error {
 	defer cancel()
 	trees, err := gitOut(ctx, r.Path, "worktree", "list", "--porcelain")
 	if err != nil {
-		return fault.New(workorder.ExitGit, fmt.Errorf("list the working trees of %s: %w", r.Path, err), "")
+		return exiterr.New(workorder.ExitGit, fmt.Errorf("list the working trees of %s: %w", r.Path, err), "")
 	}
 	var commands strings.Builder
 	for name, object := range refs {
 		if strings.Contains(trees+"\n", "\nbranch "+name+"\n") {
-			return fault.New(workorder.ExitGit, fmt.Errorf("branch %s is checked out in a working tree of %s",
+			return exiterr.New(workorder.ExitGit, fmt.Errorf("branch %s is checked out in a working tree of %s",
 				strings.TrimPrefix(name, "refs/heads/"),
 				r.Path), "switch to another branch first: git switch main")
 		}
@@ -361,7 +361,7 @@ func (r *Repo) DeleteRefs(ctx context.Context, refs map[string]string) error {
 	const grace = time.Second
 	said, err := Git(r.Path).Stream(ctx, strings.NewReader(commands.String()), io.Discard, grace, "update-ref", "--stdin")
 	if err != nil {
-		return fault.New(workorder.ExitGit, fmt.Errorf("delete refs of %s: %w: %s", r.Path, err, strings.TrimSpace(said)), "")
+		return exiterr.New(workorder.ExitGit, fmt.Errorf("delete refs of %s: %w: %s", r.Path, err, strings.TrimSpace(said)), "")
 	}
 	return nil
 }

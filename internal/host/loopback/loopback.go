@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -36,7 +36,7 @@ func Check(addr string) error {
 func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
-		return nil, fault.New(workorder.ExitPort, fmt.Errorf("listen at %s: %w", addr, err), "take another port, or 0 for any that is free")
+		return nil, exiterr.New(workorder.ExitPort, fmt.Errorf("listen at %s: %w", addr, err), "take another port, or 0 for any that is free")
 	}
 	return l, nil
 }
@@ -74,7 +74,7 @@ func KeptToken(path string) (string, error) {
 		return "", fmt.Errorf("read the token: %w", err)
 	}
 	if !st.Mode().IsRegular() || st.Mode().Perm()&0o077 != 0 {
-		return "", fault.New(workorder.ExitUsage, fmt.Errorf("the token's file %s can be read by others, or is no file", path),
+		return "", exiterr.New(workorder.ExitUsage, fmt.Errorf("the token's file %s can be read by others, or is no file", path),
 			"make it your own: `chmod 600 "+path+"`")
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxToken+2))
@@ -83,7 +83,7 @@ func KeptToken(path string) (string, error) {
 	}
 	token := strings.TrimSpace(string(b))
 	if err := CheckToken(token); err != nil {
-		return "", fault.New(workorder.ExitUsage, fmt.Errorf("read %s: %w", path, err), "remove the file, and a new token is made")
+		return "", exiterr.New(workorder.ExitUsage, fmt.Errorf("read %s: %w", path, err), "remove the file, and a new token is made")
 	}
 	return token, nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/docker/docker/api/types/filters"
 	imagetypes "github.com/docker/docker/api/types/image"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -51,7 +51,7 @@ func (b *builder) base(ctx context.Context, host host) (string, error) {
 	if err == nil {
 		return name, nil
 	}
-	return "", fault.New(workorder.ExitBox, fmt.Errorf("no base for the image: %w; %w", pullErr, err),
+	return "", exiterr.New(workorder.ExitBox, fmt.Errorf("no base for the image: %w; %w", pullErr, err),
 		fmt.Sprintf("give the engine a way to a registry, or load an Ubuntu 24.04 or Debian 13 base by hand and name it: docker tag "+
 			"BASE %s:local", baseRepository))
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/sandbox-agent/sandbox-agent/image"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -108,12 +108,12 @@ func (b *builder) submit(ctx context.Context, buildContext io.Reader, o build.Im
 	o.Remove, o.ForceRemove = true, true
 	res, err := b.engine.ImageBuild(ctx, buildContext, o)
 	if err != nil {
-		return fault.New(workorder.ExitBox, fmt.Errorf("build image %s: %w", b.name, orCause(ctx, err)), "")
+		return exiterr.New(workorder.ExitBox, fmt.Errorf("build image %s: %w", b.name, orCause(ctx, err)), "")
 	}
 	defer res.Body.Close() // it was read to its end or abandoned
 	tail := proc.NewTail(tailBytes)
 	if err := b.follow(res.Body, tail); err != nil {
-		return fault.New(workorder.ExitBox,
+		return exiterr.New(workorder.ExitBox,
 			fmt.Errorf("build image %s: %w\nlast output:\n%s", b.name, orCause(ctx, err), strings.TrimRight(tail.String(), "\n")),
 			"a build needs the distribution's package archive and the npm registry: check network, proxy and CA certificates of this machine, "+
 				"then try again")

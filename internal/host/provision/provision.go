@@ -21,7 +21,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/sandbox-agent/sandbox-agent/image"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/programs"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -85,7 +85,7 @@ func Ensure(ctx context.Context, engine Engine, o Options) (workorder.Image, err
 	}
 	o.Programs = cmp.Or(o.Programs, &programs.Finder{})
 	if o.Image != "" && o.Rebuild {
-		return workorder.Image{}, fault.New(workorder.ExitUsage,
+		return workorder.Image{}, exiterr.New(workorder.ExitUsage,
 			fmt.Errorf("image %s is not built by this program", o.Image), "leave the image out to build the default one")
 	}
 	if o.Image != "" {
@@ -99,7 +99,7 @@ func Ensure(ctx context.Context, engine Engine, o Options) (workorder.Image, err
 		o.Progress(workorder.Event{Time: time.Now(), Type: workorder.EventOutput, Name: StepImage, Text: line})
 	})
 	if err != nil {
-		return workorder.Image{}, fault.New(workorder.ExitBox, err, "or name an image that exists: --image NAME")
+		return workorder.Image{}, exiterr.New(workorder.ExitBox, err, "or name an image that exists: --image NAME")
 	}
 	o.repository = Repository
 	return ensure(ctx, engine, o, image.Box(entrypoint), arch)
@@ -171,7 +171,7 @@ func tag(version, hash string) string {
 func custom(ctx context.Context, engine Engine, name string) (workorder.Image, error) {
 	r, err := look(ctx, engine, name)
 	if cerrdefs.IsNotFound(err) {
-		return workorder.Image{}, fault.New(workorder.ExitBox, fmt.Errorf("image %s is not on the engine", name),
+		return workorder.Image{}, exiterr.New(workorder.ExitBox, fmt.Errorf("image %s is not on the engine", name),
 			fmt.Sprintf("a custom image is never built or fetched by itself: run `docker pull %s`, build it, or remove `image:` to use the "+
 				"default image", name))
 	}
@@ -181,7 +181,7 @@ func custom(ctx context.Context, engine Engine, name string) (workorder.Image, e
 	if c := r.Config; c != nil && !slices.ContainsFunc(strings.Fields(strings.Join(slices.Concat([]string(c.Entrypoint), []string(c.Cmd)),
 		" ")), func(arg string) bool { return path.Base(arg) == path.Base(workorder.EntrypointIn) }) {
 		// What it runs instead would be handed the order, with secrets.
-		return workorder.Image{}, fault.New(workorder.ExitBox, fmt.Errorf("image %s does not begin with the guest program", name),
+		return workorder.Image{}, exiterr.New(workorder.ExitBox, fmt.Errorf("image %s does not begin with the guest program", name),
 			"make it `FROM` the built-in one, whose name `sandbox-agent image build` prints; `sandbox-agent up --runtime container` takes any image")
 	}
 	return described(name, r), nil
@@ -229,7 +229,7 @@ func architecture(ctx context.Context, engine Engine, given string) (string, err
 	case "aarch64", "arm64":
 		return "arm64", nil
 	}
-	return "", fault.New(workorder.ExitBox, fmt.Errorf("the engine's architecture %q has no image", info.Architecture),
+	return "", exiterr.New(workorder.ExitBox, fmt.Errorf("the engine's architecture %q has no image", info.Architecture),
 		"use an engine on amd64 or arm64")
 }
 

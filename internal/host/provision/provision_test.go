@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandbox-agent/sandbox-agent/image"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -116,8 +116,8 @@ func TestCustomImageIsNeverBuilt(t *testing.T) {
 		t.Error(d)
 	}
 	_, err = Ensure(t.Context(), engine, Options{Image: "other:1", StateDir: t.TempDir()})
-	if fault.Code(err) != workorder.ExitBox || !strings.Contains(err.Error(), "other:1") || !strings.Contains(fault.Hint(err), "docker pull other:1") {
-		t.Errorf("a missing custom image gives %v (code %d, hint %q)", err, fault.Code(err), fault.Hint(err))
+	if exiterr.Code(err) != workorder.ExitBox || !strings.Contains(err.Error(), "other:1") || !strings.Contains(exiterr.Hint(err), "docker pull other:1") {
+		t.Errorf("a missing custom image gives %v (code %d, hint %q)", err, exiterr.Code(err), exiterr.Hint(err))
 	}
 	for argv, right := range map[string]bool{`null`: false, `["sh"]`: false, `["/docker-entrypoint.sh"]`: false, `["/usr/local/bin/entrypoint", "init"]`: true, `["my-init", "entrypoint", "init"]`: true, `["/bin/sh", "-c", "exec /usr/local/bin/entrypoint init"]`: true} {
 		var r imagetypes.InspectResponse
@@ -125,12 +125,12 @@ func TestCustomImageIsNeverBuilt(t *testing.T) {
 			t.Fatal(err)
 		}
 		engine.images["begins:1"] = r
-		if _, err := Ensure(t.Context(), engine, Options{Image: "begins:1", StateDir: t.TempDir()}); (err == nil) != right || err != nil && fault.Hint(err) == "" {
+		if _, err := Ensure(t.Context(), engine, Options{Image: "begins:1", StateDir: t.TempDir()}); (err == nil) != right || err != nil && exiterr.Hint(err) == "" {
 			t.Errorf("an image that begins with %s: %v", argv, err)
 		}
 	}
 	_, err = Ensure(t.Context(), engine, Options{Image: "mine:1", Rebuild: true, StateDir: t.TempDir()})
-	if fault.Code(err) != workorder.ExitUsage {
+	if exiterr.Code(err) != workorder.ExitUsage {
 		t.Errorf("rebuilding a custom image gives %v", err)
 	}
 	if engine.builds != 0 {
@@ -140,7 +140,7 @@ func TestCustomImageIsNeverBuilt(t *testing.T) {
 
 func TestUnknownArchitecture(t *testing.T) {
 	_, err := Ensure(t.Context(), &fakeEngine{arch: "riscv64"}, Options{StateDir: t.TempDir()})
-	if fault.Code(err) != workorder.ExitBox || !strings.Contains(err.Error(), "riscv64") {
+	if exiterr.Code(err) != workorder.ExitBox || !strings.Contains(err.Error(), "riscv64") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -156,8 +156,8 @@ func TestBuildFailure(t *testing.T) {
 	}
 	b := &builder{engine: engine, src: testSource(), name: "n:1", o: Options{Progress: func(workorder.Event) {}}}
 	err := b.run(t.Context())
-	if fault.Code(err) != workorder.ExitBox || fault.Hint(err) == "" || !strings.Contains(err.Error(), "could not resolve host") {
-		t.Errorf("got %v (code %d, hint %q)", err, fault.Code(err), fault.Hint(err))
+	if exiterr.Code(err) != workorder.ExitBox || exiterr.Hint(err) == "" || !strings.Contains(err.Error(), "could not resolve host") {
+		t.Errorf("got %v (code %d, hint %q)", err, exiterr.Code(err), exiterr.Hint(err))
 	}
 }
 

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -64,8 +64,8 @@ func TestFromRemote(t *testing.T) {
 		if c.branch != "" {
 			values["branch"] = c.branch
 		}
-		if _, err := find(c.token, values); fault.Code(err) != c.code {
-			t.Errorf("%s: code %d, want %d: %v", name, fault.Code(err), c.code, err)
+		if _, err := find(c.token, values); exiterr.Code(err) != c.code {
+			t.Errorf("%s: code %d, want %d: %v", name, exiterr.Code(err), c.code, err)
 		}
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/agentlogin"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/login"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -63,7 +63,7 @@ func (f *Resolver) settle(ctx context.Context, g *Resolved) error {
 			p.Secrets[i].Optional = p.Secrets[i].Optional || slices.Contains(keys, p.Secrets[i].Name)
 		}
 	}
-	g.missing = errors.Join(g.missing, fault.New(workorder.ExitInvalid, errors.Join(missing...), hint))
+	g.missing = errors.Join(g.missing, exiterr.New(workorder.ExitInvalid, errors.Join(missing...), hint))
 	g.sayLogins(getenv, time.Now())
 	return nil
 }
@@ -95,7 +95,7 @@ func (g *Resolved) noKey(why, hint string) error {
 	p := g.Project
 	err := fmt.Errorf("the harness %s has no key: the project names none, and none is set of %s%s", p.Harness.Name,
 		strings.Join(p.KeyNames(), ", "), why)
-	return fault.New(workorder.ExitInvalid, err, "export one of them; or name where it is kept: "+p.KeyHint()+hint)
+	return exiterr.New(workorder.ExitInvalid, err, "export one of them; or name where it is kept: "+p.KeyHint()+hint)
 }
 
 // take gives a harness for which the project has no key the one of the environment, if there is one.
@@ -110,7 +110,7 @@ func (g *Resolved) take(getenv func(string) string) (bool, error) {
 	server := getenv(api.BaseURLVariable())
 	if server != "" {
 		if err := reachable(server); err != nil {
-			return false, fault.New(workorder.ExitInvalid,
+			return false, exiterr.New(workorder.ExitInvalid,
 				fmt.Errorf("%s goes to the server that %s names: %w", names[i], api.BaseURLVariable(), err),
 				fmt.Sprintf("name the server as the sandbox reaches it, and the key: gateway: {%s: {base_url: http://host.docker.internal:4000}} "+
 					"and secrets: {%s: env://%s} in the project file", api, names[i], names[i]))
@@ -170,7 +170,7 @@ func (g *Resolved) hasKey(getenv func(string) string, values map[string]string, 
 	if len(errs) == 0 || !g.keyless(out) {
 		return nil
 	}
-	return fault.New(workorder.ExitInvalid, errors.Join(errs...), g.keyHint(getenv))
+	return exiterr.New(workorder.ExitInvalid, errors.Join(errs...), g.keyHint(getenv))
 }
 
 // takeLogin gives a harness without a key the login of its program on this machine, where the user said yes to that. lacks says why it
@@ -178,7 +178,7 @@ func (g *Resolved) hasKey(getenv func(string) string, values map[string]string, 
 func (f *Resolver) takeLogin(ctx context.Context, g *Resolved) (lacks, err error) {
 	l, err := findLogin(f.Credentials.Getenv, g.Project, time.Now())
 	switch {
-	case errors.Is(err, login.ErrNoLogin) || l == nil && err == nil:
+	case errors.Is(err, agentlogin.ErrNoLogin) || l == nil && err == nil:
 		return g.noKey("", ""), nil
 	case err != nil:
 		return g.noKey("; and "+err.Error(), ""), nil
@@ -201,9 +201,9 @@ func (f *Resolver) takeLogin(ctx context.Context, g *Resolved) (lacks, err error
 }
 
 // findLogin is the first login that the project's harness takes; nil where there can be none.
-func findLogin(getenv func(string) string, p *projects.Project, now time.Time) (l *login.Login, err error) {
+func findLogin(getenv func(string) string, p *projects.Project, now time.Time) (l *agentlogin.Login, err error) {
 	for _, name := range p.LoginNames() {
-		if l, err = login.Read(getenv, p.Harness.Name, name, now); err == nil {
+		if l, err = agentlogin.Read(getenv, p.Harness.Name, name, now); err == nil {
 			return l, nil
 		}
 	}
@@ -211,7 +211,7 @@ func findLogin(getenv func(string) string, p *projects.Project, now time.Time) (
 }
 
 // mayLogin reports whether the user said yes to the login, and asks where that can be.
-func (f *Resolver) mayLogin(ctx context.Context, g *Resolved, l *login.Login) (bool, error) {
+func (f *Resolver) mayLogin(ctx context.Context, g *Resolved, l *agentlogin.Login) (bool, error) {
 	dir, err := f.StateDir()
 	if err != nil {
 		return false, err
@@ -219,7 +219,7 @@ func (f *Resolver) mayLogin(ctx context.Context, g *Resolved, l *login.Login) (b
 	book := trust.Open(dir)
 	was, err := book.Lookup(l.File)
 	if err != nil {
-		return false, fault.New(workorder.ExitInvalid, err, "remove that file, and confirm again")
+		return false, exiterr.New(workorder.ExitInvalid, err, "remove that file, and confirm again")
 	}
 	if was != nil && was.Sum == l.Ref() {
 		return true, nil
@@ -236,12 +236,12 @@ func (f *Resolver) mayLogin(ctx context.Context, g *Resolved, l *login.Login) (b
 }
 
 // TrustLogin remembers in a state folder that the user said yes to a login.
-func TrustLogin(stateDir string, l *login.Login) error {
+func TrustLogin(stateDir string, l *agentlogin.Login) error {
 	return trust.Open(stateDir).Trust(l.File, l.Ref(), []trust.Permission{LoginAsk(l)}, time.Now())
 }
 
 // LoginAsk is what a yes to a login means.
-func LoginAsk(l *login.Login) trust.Permission {
+func LoginAsk(l *agentlogin.Login) trust.Permission {
 	return trust.Permission{
 		Key: projects.SecretLogin, Value: l.Ref(),
 		Reason: fmt.Sprintf("tasks of %s ask models with it: its token goes to %s through the gateway, and not to the agent",
@@ -258,13 +258,13 @@ func (g *Resolved) sayLogins(getenv func(string) string, now time.Time) {
 		if i < 0 || s.From[i].Scheme != projects.SecretLogin {
 			continue
 		}
-		if l, err := login.Read(getenv, s.From[i].Target, s.Name, now); err == nil { // else it went in this moment, and is said when it is read
+		if l, err := agentlogin.Read(getenv, s.From[i].Target, s.Name, now); err == nil { // else it went in this moment, and is said when it is read
 			g.sayLogin(l, now)
 		}
 	}
 }
 
-func (g *Resolved) sayLogin(l *login.Login, now time.Time) {
+func (g *Resolved) sayLogin(l *agentlogin.Login, now time.Time) {
 	note := fmt.Sprintf("key: the login of %s in %s", l.Harness, l.File)
 	if !l.Expires.IsZero() {
 		note += ", until " + l.Expires.Local().Format(time.DateTime)
@@ -330,7 +330,7 @@ func (g *Resolved) values(ctx context.Context, find *credentials.Finder, refs []
 	if g.trustedSum != "" && slices.ContainsFunc(refs, func(s projects.Secret) bool { return s.Has(projects.SecretCmd) }) {
 		staged, remove, err := trust.Stage(g.asRead, g.trustedSum)
 		if err != nil {
-			return nil, nil, fault.New(workorder.ExitInvalid, err, "look at it, then start again")
+			return nil, nil, exiterr.New(workorder.ExitInvalid, err, "look at it, then start again")
 		}
 		defer remove()
 		dir = staged

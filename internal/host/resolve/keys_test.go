@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -88,8 +88,8 @@ func TestKeysOfTheHarness(t *testing.T) {
 		g, names := keysOf(t, c.yaml, flags, vars)
 		err := g.FindSecrets(t.Context(), credentials.New(func(k string) string { return vars[k] }))
 		if c.lacks != "" {
-			if fault.Code(err) != workorder.ExitInvalid || !strings.Contains(err.Error(), c.lacks) || !strings.Contains(fault.Hint(err), c.hint) {
-				t.Errorf("%s with %q: %v\nhint: %s", c.yaml, c.set, err, fault.Hint(err))
+			if exiterr.Code(err) != workorder.ExitInvalid || !strings.Contains(err.Error(), c.lacks) || !strings.Contains(exiterr.Hint(err), c.hint) {
+				t.Errorf("%s with %q: %v\nhint: %s", c.yaml, c.set, err, exiterr.Hint(err))
 			}
 			continue
 		}
@@ -130,7 +130,7 @@ func TestKeyOfACommand(t *testing.T) {
 		t.Errorf("%v, %v", v, err)
 	}
 	for _, yaml := range []string{yaml, "secrets: {ANTHROPIC_API_KEY: {from: 'cmd://true', optional: true}}"} {
-		if v, err := read(yaml, nil); fault.Code(err) != workorder.ExitInvalid {
+		if v, err := read(yaml, nil); exiterr.Code(err) != workorder.ExitInvalid {
 			t.Errorf("%s: %v, %v", yaml, v, err)
 		}
 	}

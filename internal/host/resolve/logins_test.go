@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/agentlogin"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/login"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -55,7 +55,7 @@ func (m *machine) run() (g *Resolved, values map[string]string, err error) {
 	find := credentials.New(func(k string) string { return m.vars[k] })
 	r := &Resolver{Credentials: find, StateDir: func() (string, error) { return m.state, nil }}
 	if !m.nobody {
-		r.ConfirmLogin = func(_ context.Context, _ *login.Login) (bool, error) {
+		r.ConfirmLogin = func(_ context.Context, _ *agentlogin.Login) (bool, error) {
 			m.asked++
 			return m.says, nil
 		}
@@ -82,7 +82,7 @@ func (m *machine) wants(has bool, asked int) *Resolved {
 	if has != (err == nil) || has && values["CLAUDE_CODE_OAUTH_TOKEN"] != "cnry-token" || m.asked != asked {
 		m.t.Errorf("secrets %v, asked %d times, want %d: %v", values, m.asked, asked, err)
 	}
-	if !has && (fault.Code(err) != workorder.ExitInvalid || strings.Contains(err.Error()+fault.Hint(err), "cnry")) {
+	if !has && (exiterr.Code(err) != workorder.ExitInvalid || strings.Contains(err.Error()+exiterr.Hint(err), "cnry")) {
 		m.t.Errorf("%v", err)
 	}
 	if has && g.Job.Order.SecretUse("CLAUDE_CODE_OAUTH_TOKEN") != workorder.SecretForGateway {
@@ -98,8 +98,8 @@ func TestLoginIsAskedFor(t *testing.T) {
 	m.wants(false, 1)
 	m.wants(false, 2) // a no is for this command
 	m.nobody = true
-	if g := m.wants(false, 2); !strings.Contains(fault.Hint(g.MissingSecrets()), "login://claude-code") {
-		t.Errorf("the hint names no other way: %s", fault.Hint(g.MissingSecrets()))
+	if g := m.wants(false, 2); !strings.Contains(exiterr.Hint(g.MissingSecrets()), "login://claude-code") {
+		t.Errorf("the hint names no other way: %s", exiterr.Hint(g.MissingSecrets()))
 	}
 	m.nobody, m.rehearse, m.says = false, true, true
 	m.wants(false, 2) // a rehearsal asks nobody

@@ -15,14 +15,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/agentlogin"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/login"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
@@ -112,7 +112,7 @@ type Resolver struct {
 	Confirm func(context.Context, *UntrustedError) (bool, error)
 
 	// ConfirmLogin asks the user whether a login of this machine may be used. Nil means that no user can be asked.
-	ConfirmLogin func(context.Context, *login.Login) (bool, error)
+	ConfirmLogin func(context.Context, *agentlogin.Login) (bool, error)
 
 	asked, askedLogin bool
 }
@@ -207,7 +207,7 @@ func load(s *Flags) (p *projects.Project, inRepo bool, err error) {
 		opts.Folders = append([]string{s.ProjectsDir}, opts.Folders...)
 	}
 	ref := s.Project
-	if s.ProjectSource == store.Detected {
+	if s.ProjectSource == taskstore.Detected {
 		// A file that was written since counts, and one of another folder does not.
 		repo := s.Values["repo"]
 		ref = filepath.Join(repo, projects.DefaultFile)
@@ -258,7 +258,7 @@ func (g *Resolved) Order(in projects.OrderInput) error {
 	p := g.Project
 	order, err := p.Order(in)
 	if err != nil {
-		return fault.New(workorder.ExitInvalid, err, "")
+		return exiterr.New(workorder.ExitInvalid, err, "")
 	}
 	g.Job = &job.Job{
 		Order: order, Keep: g.said.Keep, Detach: g.said.Detach, Request: g.request(), Notes: g.notes,
@@ -289,8 +289,8 @@ func (g *Resolved) Order(in projects.OrderInput) error {
 }
 
 // request has the settings that the next attempt takes over.
-func (g *Resolved) request() store.Request {
-	req := store.Request{ProjectFile: g.said.Project, ProjectBy: g.by, Overrides: map[string]string{}}
+func (g *Resolved) request() taskstore.Request {
+	req := taskstore.Request{ProjectFile: g.said.Project, ProjectBy: g.by, Overrides: map[string]string{}}
 	if abs, err := filepath.Abs(g.Project.File); err == nil && g.Found == nil {
 		if _, err := os.Stat(abs); err == nil {
 			req.ProjectFile = abs
@@ -339,7 +339,7 @@ func (f *Resolver) fromRepository(ctx context.Context, s *Flags, none error) (*p
 		return f.fromRemote(ctx, at, cmp.Or(s.Values["branch"], s.TaskBase))
 	}
 	if !inRepository(at) {
-		return nil, nil, fault.New(workorder.ExitNoProject, fmt.Errorf("%w; and %s is in no git repository", none, at),
+		return nil, nil, exiterr.New(workorder.ExitNoProject, fmt.Errorf("%w; and %s is in no git repository", none, at),
 			"go to a repository, or make this folder one (git init, and a first commit); --repo takes a path or a URL, --project a project file")
 	}
 	repo, err := localrepo.Open(ctx, at)
@@ -374,7 +374,7 @@ func fromTree(ctx context.Context, tree fs.FS, name, where, dir string) (*projec
 		Gives: func(string) bool { return false },
 		Own:   func(string) bool { return true },
 	}); len(asks) > 0 {
-		return nil, nil, fault.New(workorder.ExitInvalid,
+		return nil, nil, exiterr.New(workorder.ExitInvalid,
 			fmt.Errorf("make a project of what %s has: it asks for %s (%s), which no finding may", where, asks[0].Key,
 				text.Printable(asks[0].Value)), "write a project file: `sandbox-agent project init`, and look it over")
 	}
@@ -409,7 +409,7 @@ func isNone(s *Flags, err error) bool {
 // fromRemote makes a project of the files of a remote's branch: its last commit lies in a temporary folder meanwhile.
 func (f *Resolver) fromRemote(ctx context.Context, remote, branch string) (_ *projects.Project, _ *detect.Draft, err error) {
 	if branch != "" && !workorder.ValidRefName(branch) {
-		return nil, nil, fault.New(workorder.ExitUsage, fmt.Errorf("--branch %q is not a valid branch name", branch), "")
+		return nil, nil, exiterr.New(workorder.ExitUsage, fmt.Errorf("--branch %q is not a valid branch name", branch), "")
 	}
 	dir, err := os.MkdirTemp("", "sandbox-agent-remote-")
 	if err != nil {
@@ -427,7 +427,7 @@ func (f *Resolver) fromRemote(ctx context.Context, remote, branch string) (_ *pr
 	}
 	shown := credentials.Redacted(remote)
 	if _, err := fs.Stat(tree, projects.DefaultFile); err == nil {
-		return nil, nil, fault.New(workorder.ExitNoProject, fmt.Errorf("%s has a project file, %s, which counts from a clone alone: it may "+
+		return nil, nil, exiterr.New(workorder.ExitNoProject, fmt.Errorf("%s has a project file, %s, which counts from a clone alone: it may "+
 			"ask for more than the repository's code may do, and trust goes by its place", shown, projects.DefaultFile),
 			"`git clone "+shown+"`, and run `sandbox-agent create` there")
 	}

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
@@ -65,7 +65,7 @@ type naming struct {
 func (n *naming) by(p *projects.Project) string {
 	switch {
 	case p.Detected:
-		return store.Detected
+		return taskstore.Detected
 	case p.Path() == "":
 		return Named
 	case p.Found, n.inRepo, n.said.ProjectSource == found:
@@ -144,7 +144,7 @@ func (f *Resolver) trusted(ctx context.Context, n *naming, p *projects.Project, 
 	book := trust.Open(dir)
 	was, err := book.Lookup(file)
 	if err != nil {
-		return fault.New(workorder.ExitInvalid, err, "remove that file, and trust the project again")
+		return exiterr.New(workorder.ExitInvalid, err, "remove that file, and trust the project again")
 	}
 	sum := trust.Sum(p)
 	covered := func() bool { return len(asks) == 0 || was != nil && was.Sum == sum && was.Covers(asks) }
@@ -176,7 +176,7 @@ func (f *Resolver) trusted(ctx context.Context, n *naming, p *projects.Project, 
 			return book.Trust(file, sum, asks, time.Now())
 		}
 	}
-	return fault.New(workorder.ExitInvalid, no, "look at it, then trust it as it is now: `"+no.trustCommand()+"`")
+	return exiterr.New(workorder.ExitInvalid, no, "look at it, then trust it as it is now: `"+no.trustCommand()+"`")
 }
 
 // asks are the requests of the project's file, without those that flags override.

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -41,7 +41,7 @@ func (o Owner) Labels() (list []string) {
 // Make creates the state directory if it is missing.
 func Make(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fault.New(workorder.ExitGeneral, fmt.Errorf("make state folder: %w", err),
+		return exiterr.New(workorder.ExitGeneral, fmt.Errorf("make state folder: %w", err),
 			"choose one that you may write to: SANDBOX_AGENT_STATE_DIR, or XDG_STATE_HOME")
 	}
 	return nil

@@ -8,21 +8,21 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Store is what the flow needs of the state folder.
 type Store interface {
-	Load(id string) (*store.Record, error)
-	TryLock(id string) (*store.Lock, error)
+	Load(id string) (*taskstore.Record, error)
+	TryLock(id string) (*taskstore.Lock, error)
 	LockPath(id string) string
 	// FinishMove completes a change of the record that a dead process left half done.
-	FinishMove(rec *store.Record) error
+	FinishMove(rec *taskstore.Record) error
 }
 
 // AttemptRunner runs attempts and collects their results.
@@ -30,11 +30,11 @@ type AttemptRunner interface {
 	// Run starts the first attempt that this machine knows.
 	Run(ctx context.Context, job *job.Job) (*workorder.Result, error)
 	// Resume starts the attempt after the one in last, whose lock the caller holds.
-	Resume(ctx context.Context, job *job.Job, last *store.Record) (*workorder.Result, error)
+	Resume(ctx context.Context, job *job.Job, last *taskstore.Record) (*workorder.Result, error)
 	// Watch follows the box of the last attempt to its end.
-	Watch(ctx context.Context, rec *store.Record) (*workorder.Result, error)
+	Watch(ctx context.Context, rec *taskstore.Record) (*workorder.Result, error)
 	// Collect collects the result of a box that has ended. It returns launch.ErrRunning for one that has not.
-	Collect(ctx context.Context, rec *store.Record) error
+	Collect(ctx context.Context, rec *taskstore.Record) error
 }
 
 // Project is the project that the task belongs to.
@@ -64,10 +64,10 @@ type Controller struct {
 // Outcome is the final action of a flow and its results.
 type Outcome struct {
 	Kind    ActionKind
-	Until   time.Time     // when the limit of a reported task resets; zero if it is not parked
-	Message string        // the text of Nothing
-	Record  *store.Record // of Follow and Report
-	Job     *job.Job      // of Begin, ActionRestart and ActionContinue; a rehearsal stops there
+	Until   time.Time         // when the limit of a reported task resets; zero if it is not parked
+	Message string            // the text of Nothing
+	Record  *taskstore.Record // of Follow and Report
+	Job     *job.Job          // of Begin, ActionRestart and ActionContinue; a rehearsal stops there
 	// Result is nil for a box that still runs, for a rehearsal, and for Report, whose result is in the record's folder.
 	Result   *workorder.Result
 	PR       *workorder.PR // of Open
@@ -102,7 +102,7 @@ func (c *Controller) Run(ctx context.Context, s State) (Outcome, error) {
 type request struct {
 	*Controller
 	s      State
-	lock   *store.Lock
+	lock   *taskstore.Lock
 	wait   context.Context // for the wait for another command's decision
 	cancel context.CancelFunc
 }
@@ -115,7 +115,7 @@ func (t *request) patience(ctx context.Context) {
 	t.wait, t.cancel = WithLockTimeout(ctx, cmp.Or(t.Patience, DecideWait))
 }
 
-func (t *request) knows(rec *store.Record) {
+func (t *request) knows(rec *taskstore.Record) {
 	if t.s.Record, t.s.Remote = rec, nil; rec != nil {
 		t.s.LastAtStart = rec.AttemptID
 	}
@@ -136,7 +136,7 @@ func (t *request) next(ctx context.Context) (Action, error) {
 	}
 	id := t.s.Task
 	lock, err := t.Store.TryLock(id)
-	if t.s.Locked = errors.Is(err, store.ErrLocked); err != nil && !t.s.Locked {
+	if t.s.Locked = errors.Is(err, taskstore.ErrLocked); err != nil && !t.s.Locked {
 		return Action{}, err
 	}
 	t.lock, t.s.BoxRunning = lock, false
@@ -250,7 +250,7 @@ func (t *request) start(ctx context.Context, out *Outcome) (err error) {
 
 // overtaken reports whether another command began the task first: then it reads its record.
 func (t *request) overtaken(ctx context.Context, err error) bool {
-	if !errors.Is(err, store.ErrExists) || t.s.Record != nil || t.s.OnlyNew() {
+	if !errors.Is(err, taskstore.ErrExists) || t.s.Record != nil || t.s.OnlyNew() {
 		return false
 	}
 	wait, cancel := WithLockTimeout(ctx, cmp.Or(t.Patience, MoveWait))
@@ -315,7 +315,7 @@ func WithLockTimeout(ctx context.Context, most time.Duration) (context.Context, 
 // LockTimeoutError is the error of a wait without success: the user interrupted it, or it took too long.
 func LockTimeoutError(ctx context.Context, lockPath, id string) error {
 	if err := context.Cause(ctx); errors.Is(err, errLockHeld) {
-		return fault.New(workorder.ExitGeneral, fmt.Errorf("task %s: %w", id, err),
+		return exiterr.New(workorder.ExitGeneral, fmt.Errorf("task %s: %w", id, err),
 			"`fuser "+lockPath+"` names the process: end it, then try again")
 	}
 	return ErrInterrupted
@@ -340,20 +340,20 @@ func (s GivenFlags) given(flag string) bool { _, given := s.Given[flag]; return 
 
 // Remember is the part of the last attempt's request that this command does not replace. An empty project file means the
 // given one, the one that is found, or for a detected project none.
-func Remember(verb Verb, rec *store.Record, said GivenFlags) (store.Request, error) {
+func Remember(verb Verb, rec *taskstore.Record, said GivenFlags) (taskstore.Request, error) {
 	if said.Out != "" && filepath.Join(said.Out, rec.TaskID) != rec.Dir {
-		return store.Request{}, fault.New(workorder.ExitUsage, fmt.Errorf("the output of %s lies in %s: all attempts of a task lie together, "+
+		return taskstore.Request{}, exiterr.New(workorder.ExitUsage, fmt.Errorf("the output of %s lies in %s: all attempts of a task lie together, "+
 			"leave out --out", rec.TaskID, rec.Dir), "")
 	}
-	was := store.Request{Overrides: Overrides(rec.Request.Overrides, said)}
+	was := taskstore.Request{Overrides: Overrides(rec.Request.Overrides, said)}
 	switch {
 	case said.given("project"):
-	case rec.Request.ProjectBy == store.Detected:
-		was.ProjectBy = store.Detected
+	case rec.Request.ProjectBy == taskstore.Detected:
+		was.ProjectBy = taskstore.Detected
 	case rec.Request.ProjectFile != "":
 		was.ProjectFile, was.ProjectBy = rec.Request.ProjectFile, rec.Request.ProjectBy
 	case verb != Create:
-		return store.Request{}, fault.New(workorder.ExitNoProject, fmt.Errorf("the project file of task %s is not recorded", rec.TaskID),
+		return taskstore.Request{}, exiterr.New(workorder.ExitNoProject, fmt.Errorf("the project file of task %s is not recorded", rec.TaskID),
 			GiveProject)
 	}
 	return was, nil
@@ -379,7 +379,7 @@ func Overrides(was map[string]string, said GivenFlags) map[string]string {
 // CheckBranch refuses a branch that cannot be the task's.
 func (a Request) CheckBranch() error {
 	if a.Branch != "" && !workorder.OwnBranch(a.Task, a.Branch) {
-		return fault.New(workorder.ExitUsage, fmt.Errorf("--target-branch %s cannot be the branch of %s: its name begins with agent/%s", a.Branch,
+		return exiterr.New(workorder.ExitUsage, fmt.Errorf("--target-branch %s cannot be the branch of %s: its name begins with agent/%s", a.Branch,
 			a.Task, a.Task), "")
 	}
 	return nil
@@ -387,13 +387,13 @@ func (a Request) CheckBranch() error {
 
 // UnknownTaskError is the error for a task without a record here; it names what is needed to find the task on its remote.
 func UnknownTaskError(id, give string) error {
-	return fault.New(workorder.ExitNotFound, fmt.Errorf("task %s is not known on this machine", id),
+	return exiterr.New(workorder.ExitNotFound, fmt.Errorf("task %s is not known on this machine", id),
 		"`sandbox-agent ps --all` lists the tasks of this machine; if another one began it, give "+give)
 }
 
 // PRNumber decides which pull request's feedback a revise takes: the given one, else the recorded one. It is 0 if the feedback is
 // in a file. rec is nil for a task that this machine does not know.
-func PRNumber(id string, rec *store.Record, said int, file bool) (int, error) {
+func PRNumber(id string, rec *taskstore.Record, said int, file bool) (int, error) {
 	switch {
 	case said != 0 || file:
 		return said, nil
@@ -403,6 +403,6 @@ func PRNumber(id string, rec *store.Record, said int, file bool) (int, error) {
 	if recorded := pullNumber(rec); recorded != 0 {
 		return recorded, nil
 	}
-	return 0, fault.New(workorder.ExitUsage, errors.New("the pull request of task "+id+" is not known here"),
+	return 0, exiterr.New(workorder.ExitUsage, errors.New("the pull request of task "+id+" is not known here"),
 		"give it: --pr N; or feedback of your own: --feedback-file; `sandbox-agent pr open "+id+"` opens one")
 }

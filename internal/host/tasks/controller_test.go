@@ -10,14 +10,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // world is an engine and a project that note what is asked of them.
 type world struct {
 	t      *testing.T
-	st     *store.Store
+	st     *taskstore.Store
 	remote []*Remote // the answers of the remote; the last one repeats
 	live   bool      // the box of the task runs
 	run    func() error
@@ -32,7 +32,7 @@ func (w *world) Run(_ context.Context, job *job.Job) (*workorder.Result, error) 
 	return &workorder.Result{TaskID: job.Order.TaskID, Status: done0}, nil
 }
 
-func (w *world) Resume(_ context.Context, job *job.Job, _ *store.Record) (*workorder.Result, error) {
+func (w *world) Resume(_ context.Context, job *job.Job, _ *taskstore.Record) (*workorder.Result, error) {
 	w.did = append(w.did, "resume")
 	if !w.st.Locked(id) {
 		w.t.Error("an attempt is started without the task's lock")
@@ -40,7 +40,7 @@ func (w *world) Resume(_ context.Context, job *job.Job, _ *store.Record) (*worko
 	return &workorder.Result{TaskID: job.Order.TaskID, Status: done0}, nil
 }
 
-func (w *world) Watch(context.Context, *store.Record) (*workorder.Result, error) {
+func (w *world) Watch(context.Context, *taskstore.Record) (*workorder.Result, error) {
 	w.did = append(w.did, "watch")
 	if w.st.Locked(id) {
 		w.t.Error("a box is followed with the task's lock, which whoever collects it needs")
@@ -48,7 +48,7 @@ func (w *world) Watch(context.Context, *store.Record) (*workorder.Result, error)
 	return &workorder.Result{Status: done0}, nil
 }
 
-func (w *world) Collect(_ context.Context, rec *store.Record) error {
+func (w *world) Collect(_ context.Context, rec *taskstore.Record) error {
 	w.did = append(w.did, "collect")
 	if w.live {
 		return launch.ErrRunning
@@ -86,7 +86,7 @@ func TestFlow(t *testing.T) {
 	timeout, running := ended(workorder.StatusTimeout, workorder.EndedByTimeout), ended("", "", runs)
 	for name, c := range map[string]struct {
 		asked  Request
-		rec    *store.Record
+		rec    *taskstore.Record
 		remote []*Remote
 		live   bool
 		detach bool
@@ -106,8 +106,8 @@ func TestFlow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := &world{t: t, st: store.New(t.TempDir()), remote: c.remote, live: c.live}
-			var rec *store.Record
+			w := &world{t: t, st: taskstore.New(t.TempDir()), remote: c.remote, live: c.live}
+			var rec *taskstore.Record
 			if c.rec != nil {
 				copied := *c.rec
 				rec = &copied
@@ -136,7 +136,7 @@ func TestFlow(t *testing.T) {
 // TestOvertaken: another command begins the task between our look and our start. Its task is the one.
 func TestOvertaken(t *testing.T) {
 	t.Parallel()
-	w := &world{t: t, st: store.New(t.TempDir()), remote: []*Remote{{Repo: "r"}}}
+	w := &world{t: t, st: taskstore.New(t.TempDir()), remote: []*Remote{{Repo: "r"}}}
 	w.run = func() error {
 		rec := *ended(done0, agent)
 		lock, err := w.st.Create(&rec)
@@ -144,7 +144,7 @@ func TestOvertaken(t *testing.T) {
 			return err
 		}
 		lock.Unlock()
-		return store.ErrExists
+		return taskstore.ErrExists
 	}
 	c := &Controller{Store: w.st, Attempts: w, Project: w}
 	out, err := c.Run(t.Context(), State{Request: Request{Verb: Create, IfExists: true, Task: id}})
@@ -152,9 +152,9 @@ func TestOvertaken(t *testing.T) {
 		t.Errorf("%+v, %v", out, err)
 	}
 	// Who does not want an existing one is told.
-	w.st, w.remote, w.did = store.New(t.TempDir()), []*Remote{{Repo: "r"}}, nil
+	w.st, w.remote, w.did = taskstore.New(t.TempDir()), []*Remote{{Repo: "r"}}, nil
 	c.Store = w.st
-	if _, err := c.Run(t.Context(), State{Request: Request{Verb: Create, Task: id}}); !errors.Is(err, store.ErrExists) {
+	if _, err := c.Run(t.Context(), State{Request: Request{Verb: Create, Task: id}}); !errors.Is(err, taskstore.ErrExists) {
 		t.Error(err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -21,8 +21,8 @@ var (
 )
 
 // ended is the record of a task whose last attempt ended so.
-func ended(status workorder.Status, by workorder.EndedBy, more ...func(*store.Record)) *store.Record {
-	r := &store.Record{
+func ended(status workorder.Status, by workorder.EndedBy, more ...func(*taskstore.Record)) *taskstore.Record {
+	r := &taskstore.Record{
 		TaskID: id, AttemptID: "a1", Attempt: 1, Collected: true, Box: "box", Status: status, EndedBy: by, FinishedAt: now,
 		TargetBranch: "agent/" + id + "-x", Branch: "main", Mode: workorder.ModeCreate,
 	}
@@ -32,12 +32,12 @@ func ended(status workorder.Status, by workorder.EndedBy, more ...func(*store.Re
 	return r
 }
 
-func runs(r *store.Record)     { r.Collected = false }
-func noBox(r *store.Record)    { r.Box = "" }
-func plan(r *store.Record)     { r.Mode = workorder.ModePlan }
-func anothers(r *store.Record) { r.AttemptID = "a2" }
-func until(at *time.Time) func(*store.Record) {
-	return func(r *store.Record) { r.ResumeAt = at }
+func runs(r *taskstore.Record)     { r.Collected = false }
+func noBox(r *taskstore.Record)    { r.Box = "" }
+func plan(r *taskstore.Record)     { r.Mode = workorder.ModePlan }
+func anothers(r *taskstore.Record) { r.AttemptID = "a2" }
+func until(at *time.Time) func(*taskstore.Record) {
+	return func(r *taskstore.Record) { r.ResumeAt = at }
 }
 
 // state is what the remote knows of a task whose attempts ended so.
@@ -82,8 +82,8 @@ func TestNext(t *testing.T) {
 	parkedTill := ended(workorder.StatusParked, workorder.EndedByLimit, until(&later))
 	parkedPast := ended(workorder.StatusParked, workorder.EndedByLimit, until(&past))
 	parkedOpen := ended(workorder.StatusParked, workorder.EndedByLimit)
-	twice := ended(workorder.StatusParked, workorder.EndedByLimit, func(r *store.Record) {
-		r.Attempt, r.PastAttempts = 2, []store.Attempt{{ID: "a0", Number: 1, Status: workorder.StatusParked}}
+	twice := ended(workorder.StatusParked, workorder.EndedByLimit, func(r *taskstore.Record) {
+		r.Attempt, r.PastAttempts = 2, []taskstore.Attempt{{ID: "a0", Number: 1, Status: workorder.StatusParked}}
 	})
 	ask := do(ActionReadRemote)
 	ours := state(attemptOf("a1", workorder.StatusTimeout, workorder.EndedByTimeout)) // the attempt that the record knows
@@ -127,7 +127,7 @@ func TestNext(t *testing.T) {
 
 	type with = []func(State) State
 	for name, c := range map[string]struct {
-		rec  *store.Record
+		rec  *taskstore.Record
 		on   *Remote
 		with with
 		want Action
@@ -185,7 +185,7 @@ func TestNext(t *testing.T) {
 		"continue: done, and there is more to do":       {success, nil, with{says("more")}, ask, "", 0},
 		"continue: it failed, and another try is asked": {ended(failed, workorder.EndedByValidation), nil, nil, ask, "", 0},
 		"continue: the next attempt": {
-			ended(workorder.StatusTimeout, workorder.EndedByTimeout, func(r *store.Record) { r.TargetBranch = there }), ours, nil,
+			ended(workorder.StatusTimeout, workorder.EndedByTimeout, func(r *taskstore.Record) { r.TargetBranch = there }), ours, nil,
 			goes(Attempt{Mode: modeC, Branch: there, Base: "main", Number: 2}), "", 0,
 		},
 		"continue: the record's branch is not the remote's":  {timeout, ours, nil, Action{}, RefusalOtherBranch, workorder.ExitUsage},
@@ -282,15 +282,15 @@ func TestNext(t *testing.T) {
 				t.Errorf("%s says %q", got.Kind, got.Message)
 			}
 			got.Message = ""
-			if diff := cmp.Diff(c.want, got); diff != "" || fault.Code(err) != c.code {
-				t.Errorf("%s\nexit %d, want %d: %v", diff, fault.Code(err), c.code, err)
+			if diff := cmp.Diff(c.want, got); diff != "" || exiterr.Code(err) != c.code {
+				t.Errorf("%s\nexit %d, want %d: %v", diff, exiterr.Code(err), c.code, err)
 			}
 			refusal, ok := errors.AsType[*Refusal](err)
 			if ok != (c.why != "") || ok && refusal.Code != c.why {
 				t.Errorf("refused: %+v, want %q", refusal, c.why)
 			}
 			// All but a wrong branch, which names the right one, say what to do.
-			if ok && c.why != RefusalOtherBranch && fault.Hint(err) == "" {
+			if ok && c.why != RefusalOtherBranch && exiterr.Hint(err) == "" {
 				t.Errorf("%v has no hint", err)
 			}
 		})

@@ -7,23 +7,23 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 func TestRemember(t *testing.T) {
 	t.Parallel()
 	was := map[string]string{"branch": "main", "allow": "a.example", "network": "restricted"}
-	detected := func() *store.Record {
-		return &store.Record{TaskID: id, Dir: "/out/" + id, Request: store.Request{ProjectBy: store.Detected, Overrides: was}}
+	detected := func() *taskstore.Record {
+		return &taskstore.Record{TaskID: id, Dir: "/out/" + id, Request: taskstore.Request{ProjectBy: taskstore.Detected, Overrides: was}}
 	}
-	rec := func(file string) *store.Record {
-		return &store.Record{TaskID: id, Dir: "/out/" + id, Request: store.Request{ProjectFile: file, ProjectBy: "named", Overrides: was}}
+	rec := func(file string) *taskstore.Record {
+		return &taskstore.Record{TaskID: id, Dir: "/out/" + id, Request: taskstore.Request{ProjectFile: file, ProjectBy: "named", Overrides: was}}
 	}
 	for name, c := range map[string]struct {
 		verb Verb
-		rec  *store.Record
+		rec  *taskstore.Record
 		said GivenFlags
 		file string
 		hold []string
@@ -47,7 +47,7 @@ func TestRemember(t *testing.T) {
 			t.Parallel()
 			got, err := Remember(c.verb, c.rec, c.said)
 			if c.code != 0 {
-				if fault.Code(err) != c.code {
+				if exiterr.Code(err) != c.code {
 					t.Errorf("%+v, %v", got, err)
 				}
 				return
@@ -65,7 +65,7 @@ func TestRemember(t *testing.T) {
 
 func TestPullOf(t *testing.T) {
 	t.Parallel()
-	known := &store.Record{TaskID: id, Dir: t.TempDir()}
+	known := &taskstore.Record{TaskID: id, Dir: t.TempDir()}
 	b, err := json.Marshal(workorder.Result{TaskID: id, PR: &workorder.PR{Number: 7}})
 	if err == nil {
 		err = os.WriteFile(filepath.Join(known.Dir, workorder.ResultFile), b, 0o600)
@@ -74,7 +74,7 @@ func TestPullOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		rec  *store.Record
+		rec  *taskstore.Record
 		said int
 		file bool
 		want int
@@ -84,10 +84,10 @@ func TestPullOf(t *testing.T) {
 		"it is recorded":           {known, 0, false, 7, 0},
 		"a file needs none":        {nil, 0, true, 0, 0},
 		"a file beside it":         {nil, 3, true, 3, 0},
-		"none was opened":          {&store.Record{TaskID: id}, 0, false, 0, workorder.ExitUsage},
+		"none was opened":          {&taskstore.Record{TaskID: id}, 0, false, 0, workorder.ExitUsage},
 		"the task is unknown here": {nil, 0, false, 0, workorder.ExitNotFound},
 	} {
-		if got, err := PRNumber(id, c.rec, c.said, c.file); got != c.want || c.code == 0 != (err == nil) || err != nil && fault.Code(err) != c.code {
+		if got, err := PRNumber(id, c.rec, c.said, c.file); got != c.want || c.code == 0 != (err == nil) || err != nil && exiterr.Code(err) != c.code {
 			t.Errorf("%s: %d, %v", name, got, err)
 		}
 	}

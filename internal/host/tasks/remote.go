@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -44,7 +44,7 @@ func Ask(ctx context.Context, git Git, id string) (*Remote, error) {
 }
 
 // warnings are about what the box will find. rec is nil for a task that is not known here.
-func (r *Remote) warnings(rec *store.Record, now time.Time) (list []string) {
+func (r *Remote) warnings(rec *taskstore.Record, now time.Time) (list []string) {
 	if r.Warning != "" {
 		list = append(list, r.Warning)
 	}
@@ -120,7 +120,7 @@ type State struct {
 	Request
 	Time time.Time
 
-	Record *store.Record // nil if this state folder does not know the task
+	Record *taskstore.Record // nil if this state folder does not know the task
 	// LastAtStart is the last attempt of the record when the command began: an attempt that another command adds
 	// meanwhile also answers this request.
 	LastAtStart string
@@ -181,10 +181,10 @@ type ending struct {
 	parked   int // attempts in a row that ended at a limit, this one included
 }
 
-func endingHere(r *store.Record) ending {
+func endingHere(r *taskstore.Record) ending {
 	return ending{
 		status: r.Status, by: r.EndedBy, resumeAt: r.ResumeAt, began: r.Box != "" && r.EndedBy != workorder.EndedByOrder, at: r.FinishedAt,
-		parked: parkedInARow(r.Attempts(), func(a store.Attempt) workorder.Status { return a.Status }),
+		parked: parkedInARow(r.Attempts(), func(a taskstore.Attempt) workorder.Status { return a.Status }),
 	}
 }
 

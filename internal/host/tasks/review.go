@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -105,7 +105,7 @@ func unfinished(s *workorder.State) *workorder.Review {
 }
 
 // pullNumber is the number of the newest pull request in the record's results; 0 if there is none.
-func pullNumber(rec *store.Record) int {
+func pullNumber(rec *taskstore.Record) int {
 	for _, a := range slices.Backward(rec.Attempts()) {
 		past, err := rec.At(a.Number)
 		if err != nil {
@@ -141,7 +141,7 @@ type PROpener struct {
 }
 
 // look reads the output of the last attempt, and connects to the forge.
-func (o *PROpener) look(ctx context.Context, rec *store.Record) (p *PRState, err error) {
+func (o *PROpener) look(ctx context.Context, rec *taskstore.Record) (p *PRState, err error) {
 	if o.res, err = outcome.ReadResult(rec); err != nil {
 		return &PRState{NoResult: err}, nil
 	}
@@ -168,7 +168,7 @@ func (o *PROpener) look(ctx context.Context, rec *store.Record) (p *PRState, err
 }
 
 // open opens the pull request, and posts the answers to feedback that the run could not post.
-func (o *PROpener) open(ctx context.Context, rec *store.Record) (pr *workorder.PR, warnings []string, err error) {
+func (o *PROpener) open(ctx context.Context, rec *taskstore.Record) (pr *workorder.PR, warnings []string, err error) {
 	told, _ := outcome.LoadReport(rec, o.res)
 	pr, warnings, err = o.pulls.Open(ctx, o.order, o.res, told)
 	if pr == nil {
@@ -211,7 +211,7 @@ func TaskOfPR(pr *forge.PR) (id string, err error) {
 		err = fmt.Errorf("pull request #%d is %s", pr.Number, text.Clean(pr.State))
 		hint = "reopen it, or go on with its task: `sandbox-agent continue " + id + " --task \"...\"`"
 	}
-	return id, fault.New(workorder.ExitGit, err, hint)
+	return id, exiterr.New(workorder.ExitGit, err, hint)
 }
 
 // branchTask is the task of a branch: agent/T-XXXXXXXX, with or without words after it.

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -35,9 +35,9 @@ type StopStore interface {
 // AttemptStopper is the part of the engine that stopping needs.
 type AttemptStopper interface {
 	// Stop asks a box to end within grace. It reports false if there is none yet.
-	Stop(ctx context.Context, rec *store.Record, grace time.Duration) (bool, error)
+	Stop(ctx context.Context, rec *taskstore.Record, grace time.Duration) (bool, error)
 	// Collect collects the result of a box that has ended.
-	Collect(ctx context.Context, rec *store.Record) error
+	Collect(ctx context.Context, rec *taskstore.Record) error
 }
 
 // Stopper stops a task, also one whose box is just being started.
@@ -49,7 +49,7 @@ type Stopper struct {
 }
 
 // Run stops the task, collects its result and returns its record.
-func (s *Stopper) Run(ctx context.Context, rec *store.Record, grace time.Duration) (*store.Record, error) {
+func (s *Stopper) Run(ctx context.Context, rec *taskstore.Record, grace time.Duration) (*taskstore.Record, error) {
 	wait, cancel := WithLockTimeout(ctx, cmp.Or(s.Patience, DecideWait))
 	defer cancel()
 	for {
@@ -72,7 +72,7 @@ func (s *Stopper) Run(ctx context.Context, rec *store.Record, grace time.Duratio
 
 // ActionEndBox stops the box of a task and waits until its result is collected: by the command that follows it if that lives,
 // else by this one.
-func (s *Stopper) EndBox(ctx context.Context, rec *store.Record, grace time.Duration) (*store.Record, error) {
+func (s *Stopper) EndBox(ctx context.Context, rec *taskstore.Record, grace time.Duration) (*taskstore.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, grace+launch.CollectTimeout)
 	defer cancel()
 	stopped := false
@@ -99,7 +99,7 @@ func (s *Stopper) EndBox(ctx context.Context, rec *store.Record, grace time.Dura
 				err = s.Attempts.Collect(ctx, fresh)
 			}
 			return fresh, err
-		case !errors.Is(err, store.ErrLocked):
+		case !errors.Is(err, taskstore.ErrLocked):
 			return nil, err
 		}
 		if Pause(ctx, LockPause); ctx.Err() != nil {
@@ -134,7 +134,7 @@ const (
 // Refusal is the error for a request that the task's state does not allow. Its cause has exit code and hint.
 type Refusal struct {
 	Code RefusalCode
-	Err  *fault.Error
+	Err  *exiterr.Error
 }
 
 func (r *Refusal) Error() string { return r.Err.Error() }
@@ -149,10 +149,10 @@ func (s State) Refuse(why RefusalCode, more ...string) error {
 	var err error
 	switch why {
 	case RefusalExists:
-		code, err = workorder.ExitUsage, fmt.Errorf("task %s: %w", id, store.ErrExists)
+		code, err = workorder.ExitUsage, fmt.Errorf("task %s: %w", id, taskstore.ErrExists)
 		hint = run("continue") + " goes on with it, --if-exists continue does so by itself; " + run("rm") + " forgets it"
 	case RefusalExistsElsewhere:
-		code, err = workorder.ExitUsage, fmt.Errorf("task %s: %w: %s knows it", id, store.ErrExists, s.Remote.Repo)
+		code, err = workorder.ExitUsage, fmt.Errorf("task %s: %w: %s knows it", id, taskstore.ErrExists, s.Remote.Repo)
 		hint = run("continue") + " with the same project goes on with it, --if-exists continue does so by itself; or choose another --task-id"
 	case RefusalRunning:
 		err = fmt.Errorf("task %s is running", id)
@@ -188,7 +188,7 @@ func (s State) Refuse(why RefusalCode, more ...string) error {
 	default:
 		code, hint, err = s.noBranch(why)
 	}
-	return &Refusal{Code: why, Err: &fault.Error{Code: code, Err: err, Hint: hint}}
+	return &Refusal{Code: why, Err: &exiterr.Error{Code: code, Err: err, Hint: hint}}
 }
 
 func (s State) noBranch(why RefusalCode) (code int, hint string, err error) {

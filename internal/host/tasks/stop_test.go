@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 )
 
 func TestNextStop(t *testing.T) {
@@ -33,7 +33,7 @@ type stopBoxes struct {
 	then  func() // when the box is told to end
 }
 
-func (b *stopBoxes) Stop(context.Context, *store.Record, time.Duration) (bool, error) {
+func (b *stopBoxes) Stop(context.Context, *taskstore.Record, time.Duration) (bool, error) {
 	if b.looks++; b.looks < 3 {
 		return false, nil
 	}
@@ -56,8 +56,8 @@ func TestStopping(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			st := store.New(t.TempDir())
-			rec := &store.Record{TaskID: id, AttemptID: "a1"}
+			st := taskstore.New(t.TempDir())
+			rec := &taskstore.Record{TaskID: id, AttemptID: "a1"}
 			lock, err := st.Create(rec)
 			if err != nil {
 				t.Fatal(err)

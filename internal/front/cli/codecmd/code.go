@@ -15,8 +15,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -58,13 +58,13 @@ artifact.`,
 			if o.q.Preset, o.q.Env = presetIn(o.env); o.q.Preset == "" && len(args) > 0 {
 				o.q.Preset, args = args[0], args[1:]
 			} else if len(args) > 1 {
-				return fault.New(workorder.ExitUsage, fmt.Errorf("--env %q is not NAME=value", o.q.Preset), runExample)
+				return exiterr.New(workorder.ExitUsage, fmt.Errorf("--env %q is not NAME=value", o.q.Preset), runExample)
 			}
 			switch rest = args; {
 			case o.q.Preset == "":
-				return fault.New(workorder.ExitUsage, errors.New("no preset given"), runExample+"; list presets with: sandbox-agent env list")
+				return exiterr.New(workorder.ExitUsage, errors.New("no preset given"), runExample+"; list presets with: sandbox-agent env list")
 			case len(rest) > 1, len(rest) == 1 && o.file != "":
-				return fault.New(workorder.ExitUsage, errors.New("give the code once: as one argument, with -f, or on standard input"), runExample)
+				return exiterr.New(workorder.ExitUsage, errors.New("give the code once: as one argument, with -f, or on standard input"), runExample)
 			}
 			return nil
 		},
@@ -123,12 +123,12 @@ func (o *codeOptions) code(f *cmdutil.Factory, args []string) (string, error) {
 	if o.file != "" && o.file != "-" {
 		file, err := os.Open(o.file)
 		if err != nil {
-			return "", fault.New(workorder.ExitUsage, fmt.Errorf("read the code: %w", err), "")
+			return "", exiterr.New(workorder.ExitUsage, fmt.Errorf("read the code: %w", err), "")
 		}
 		defer file.Close()
 		in = file
 	} else if t, ok := f.Stdin.(*os.File); f.Stdin == nil || ok && term.IsTerminal(int(t.Fd())) {
-		return "", fault.New(workorder.ExitUsage, errors.New("no code given"), runExample)
+		return "", exiterr.New(workorder.ExitUsage, errors.New("no code given"), runExample)
 	}
 	b, err := io.ReadAll(io.LimitReader(in, code.MaxCode+1))
 	if err != nil {
@@ -142,7 +142,7 @@ func (o *codeOptions) code(f *cmdutil.Factory, args []string) (string, error) {
 
 // checkSession returns a usage error for a name that no session can have.
 func checkSession(name string) error {
-	return fault.New(workorder.ExitUsage, code.CheckSession(name), "for example: sandbox-agent run python --session s 'x = 1'")
+	return exiterr.New(workorder.ExitUsage, code.CheckSession(name), "for example: sandbox-agent run python --session s 'x = 1'")
 }
 
 func (o *codeOptions) do(ctx context.Context, f *cmdutil.Factory, text string) (err error) {
@@ -160,7 +160,7 @@ func (o *codeOptions) do(ctx context.Context, f *cmdutil.Factory, text string) (
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fault.New(workorder.ExitUsage, err, "")
+		return exiterr.New(workorder.ExitUsage, err, "")
 	}
 	if !o.json {
 		o.q.Stdout, o.q.Stderr = f.Stdout, f.Stderr
@@ -253,7 +253,7 @@ func newSessionRmCmd(f *cmdutil.Factory) *cobra.Command {
 			if len(args) > 0 {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, errors.New("name a session"), "`sandbox-agent session list` lists them")
+			return exiterr.New(workorder.ExitUsage, errors.New("name a session"), "`sandbox-agent session list` lists them")
 		}, checkSession),
 		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 			r, done, err := f.Code().Runner(nil)

@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/artifact"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/environments"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/presets"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -91,13 +91,13 @@ func newEnvValidateCmd(f *cmdutil.Factory) *cobra.Command {
 			if len(args) == 1 {
 				o.File, o.Named = args[0], true
 			}
-			r, err := environments.Open(o)
+			r, err := presets.Open(o)
 			errs := []error{err}
 			for _, p := range r.Problems() {
 				errs = append(errs, p)
 			}
 			if err := errors.Join(errs...); err != nil {
-				return fault.New(workorder.ExitInvalid, err, "")
+				return exiterr.New(workorder.ExitInvalid, err, "")
 			}
 			n := len(r.Presets())
 			return f.Done(asJSON, map[string]int{"valid": n}, "%d environments can be used", n)
@@ -132,7 +132,7 @@ or box), packages of the distribution, image of a container, timeout_seconds
 			if len(args) == 1 && out != "" {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one definition, and --out", cmd.CommandPath()),
+			return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs one definition, and --out", cmd.CommandPath()),
 				"for example: sandbox-agent artifact build data.yaml -o data")
 		},
 		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt),
@@ -149,7 +149,7 @@ or box), packages of the distribution, image of a container, timeout_seconds
 func buildArtifact(ctx context.Context, f *cmdutil.Factory, file, out string, asJSON bool) error {
 	d, err := artifact.ReadDefinition(file)
 	if err != nil {
-		return fault.New(workorder.ExitInvalid, err, "")
+		return exiterr.New(workorder.ExitInvalid, err, "")
 	}
 	st, err := f.Store()
 	if err != nil {
@@ -188,7 +188,7 @@ func newArtifactValidateCmd(f *cmdutil.Factory) *cobra.Command {
 			if len(args) > 0 {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs the directory of an artifact", cmd.CommandPath()),
+			return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs the directory of an artifact", cmd.CommandPath()),
 				"for example: sandbox-agent artifact validate ./data")
 		},
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
@@ -204,7 +204,7 @@ func newArtifactValidateCmd(f *cmdutil.Factory) *cobra.Command {
 				}
 			}
 			if err := errors.Join(errs...); err != nil || !asJSON {
-				return fault.New(workorder.ExitInvalid, err, "")
+				return exiterr.New(workorder.ExitInvalid, err, "")
 			}
 			return f.JSON(map[string][]string{"valid": args})
 		},
@@ -232,10 +232,10 @@ directory, or in another one.`,
 			if len(args) == 1 {
 				dir = args[0]
 				if _, err := os.Stat(dir); err != nil {
-					return fault.New(workorder.ExitUsage, fmt.Errorf("list artifacts: %w", err), "")
+					return exiterr.New(workorder.ExitUsage, fmt.Errorf("list artifacts: %w", err), "")
 				}
 			}
-			all, problems := environments.Scan(dir)
+			all, problems := presets.Scan(dir)
 			for _, p := range problems {
 				f.Warn(strings.ReplaceAll(p.Error(), "\n", "; "))
 			}

@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/notebook"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -61,7 +61,7 @@ kernel that the notebook names, by the sandbox's jupyter_client.`,
 			if len(args) == 1 {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one notebook, got %d", cmd.CommandPath(), len(args)),
+			return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs one notebook, got %d", cmd.CommandPath(), len(args)),
 				"for example: sandbox-agent notebook run report.ipynb")
 		},
 		ValidArgsFunction: cobra.FixedCompletions([]string{"ipynb"}, cobra.ShellCompDirectiveFilterFileExt),
@@ -137,14 +137,14 @@ type notebookRun struct {
 
 func (o *notebookOptions) do(ctx context.Context, f *cmdutil.Factory, path string) error {
 	if err := o.check(); err != nil {
-		return fault.New(workorder.ExitUsage, err, "")
+		return exiterr.New(workorder.ExitUsage, err, "")
 	}
 	nb, mode, err := readNotebook(path)
 	if err != nil {
 		return err
 	}
 	if err := writable(o.out); err != nil {
-		return fault.New(workorder.ExitUsage, err, "")
+		return exiterr.New(workorder.ExitUsage, err, "")
 	}
 	in, done, err := o.place(ctx, f)
 	if err != nil {
@@ -154,7 +154,7 @@ func (o *notebookOptions) do(ctx context.Context, f *cmdutil.Factory, path strin
 	s, err := in.interpreter(ctx, f, nb)
 	if err != nil {
 		if err = runError(ctx, err); ctx.Err() == nil && cmdutil.ExitCode(err) == workorder.ExitGeneral { // what is to run it does not start
-			err = fault.New(workorder.ExitInvalid, err, "")
+			err = exiterr.New(workorder.ExitInvalid, err, "")
 		}
 		return err
 	}
@@ -181,7 +181,7 @@ func (o *notebookOptions) do(ctx context.Context, f *cmdutil.Factory, path strin
 func readNotebook(path string) (*notebook.Notebook, fs.FileMode, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, 0, fault.New(workorder.ExitUsage, fmt.Errorf("read the notebook: %w", err), "")
+		return nil, 0, exiterr.New(workorder.ExitUsage, fmt.Errorf("read the notebook: %w", err), "")
 	}
 	defer file.Close()
 	st, err := file.Stat()
@@ -189,7 +189,7 @@ func readNotebook(path string) (*notebook.Notebook, fs.FileMode, error) {
 		err = fmt.Errorf("%s is no file", path)
 	}
 	if err != nil {
-		return nil, 0, fault.New(workorder.ExitUsage, fmt.Errorf("read the notebook: %w", err), "")
+		return nil, 0, exiterr.New(workorder.ExitUsage, fmt.Errorf("read the notebook: %w", err), "")
 	}
 	b, err := io.ReadAll(io.LimitReader(file, notebook.MaxFile+1))
 	if err != nil {
@@ -197,7 +197,7 @@ func readNotebook(path string) (*notebook.Notebook, fs.FileMode, error) {
 	}
 	nb, err := notebook.Parse(b)
 	if err != nil {
-		return nil, 0, fault.New(workorder.ExitInvalid, fmt.Errorf("%s: %w", path, err), "")
+		return nil, 0, exiterr.New(workorder.ExitInvalid, fmt.Errorf("%s: %w", path, err), "")
 	}
 	return nb, st.Mode().Perm(), nil
 }
@@ -305,7 +305,7 @@ func (in *notebookPlace) interpreter(ctx context.Context, f *cmdutil.Factory, nb
 		so.Driver = sandbox.DriverJupyter
 		if so.Kernel, _ = nb.Kernel(); so.Kernel == "" {
 			_, language := nb.Kernel()
-			return nil, fault.New(workorder.ExitInvalid, fmt.Errorf("the notebook is in %s and names no kernel", text.Clean(language)),
+			return nil, exiterr.New(workorder.ExitInvalid, fmt.Errorf("the notebook is in %s and names no kernel", text.Clean(language)),
 				"its metadata has a kernelspec with a name once Jupyter has run it")
 		}
 		return in.OpenSession(ctx, so)

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -34,7 +34,7 @@ keeps the last 8 MB of each command's output.`,
 			if len(args) == 1 || len(args) == 2 {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one name, and at most one id", cmd.CommandPath()),
+			return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs one name, and at most one id", cmd.CommandPath()),
 				"`sandbox-agent ps` lists tasks and sandboxes")
 		},
 		ValidArgsFunction: f.CompleteEither(false, mayRun),
@@ -81,7 +81,7 @@ func (o *attachOptions) do(ctx context.Context, f *cmdutil.Factory, name, id str
 			}
 		}
 		if id == "" {
-			return fault.New(workorder.ExitNotFound, fmt.Errorf("no agent to show here and no background command in sandbox %s", name),
+			return exiterr.New(workorder.ExitNotFound, fmt.Errorf("no agent to show here and no background command in sandbox %s", name),
 				"start one with: sandbox-agent start "+name+", or sandbox-agent exec --detach "+name+" COMMAND")
 		}
 	}

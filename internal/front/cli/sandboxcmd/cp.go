@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -52,7 +52,7 @@ colon with a directory: ./a:b.`,
 			if len(args) == 2 {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("cp needs a source and a target, got %d arguments", len(args)), cpHint)
+			return exiterr.New(workorder.ExitUsage, fmt.Errorf("cp needs a source and a target, got %d arguments", len(args)), cpHint)
 		},
 		ValidArgsFunction: completeSides(f),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), f, args[0], args[1]) },
@@ -91,16 +91,16 @@ func sidesOf(from, to string) (src, dst side, err error) {
 	name := src.sandbox + dst.sandbox
 	switch {
 	case from == "" || to == "":
-		err = fault.New(workorder.ExitUsage, errors.New("a path is empty"), cpHint)
+		err = exiterr.New(workorder.ExitUsage, errors.New("a path is empty"), cpHint)
 	case src.sandbox != "" && dst.sandbox != "":
-		err = fault.New(workorder.ExitUsage, fmt.Errorf("%s and %s are both in a sandbox: copy out of one, then into the other", from, to),
+		err = exiterr.New(workorder.ExitUsage, fmt.Errorf("%s and %s are both in a sandbox: copy out of one, then into the other", from, to),
 			"a file of this machine with a colon in its name is ./NAME")
 	case strings.HasPrefix(from, ":") || strings.HasPrefix(to, ":"):
-		err = fault.New(workorder.ExitUsage, errors.New("a sandbox's name is empty"), "a file of this machine with a colon in its name is ./NAME")
+		err = exiterr.New(workorder.ExitUsage, errors.New("a sandbox's name is empty"), "a file of this machine with a colon in its name is ./NAME")
 	case name == "":
-		err = fault.New(workorder.ExitUsage, fmt.Errorf("neither %s nor %s is in a sandbox", from, to), cpHint)
+		err = exiterr.New(workorder.ExitUsage, fmt.Errorf("neither %s nor %s is in a sandbox", from, to), cpHint)
 	case !sandbox.ValidName(name):
-		err = fault.New(workorder.ExitUsage, fmt.Errorf("%.80q is no name of a sandbox", name),
+		err = exiterr.New(workorder.ExitUsage, fmt.Errorf("%.80q is no name of a sandbox", name),
 			"`sandbox-agent ps` lists sandboxes; a file of this machine with a colon in its name is ./NAME")
 	}
 	return src, dst, err
@@ -113,10 +113,10 @@ func (o *cpOptions) do(ctx context.Context, f *cmdutil.Factory, from, to string)
 	}
 	tarred := src == side{path: stdio} || dst == side{path: stdio}
 	if tarred && o.json {
-		return fault.New(workorder.ExitUsage, errors.New("--json counts files, and - is a tar as it comes"), "")
+		return exiterr.New(workorder.ExitUsage, errors.New("--json counts files, and - is a tar as it comes"), "")
 	}
 	if dst.path == stdio && dst.sandbox == "" && cmdutil.IsTerminal(f.Stdout) {
-		return fault.New(workorder.ExitUsage, errors.New("a tar is not for a terminal"), "for example: sandbox-agent cp dev:dist - | tar t")
+		return exiterr.New(workorder.ExitUsage, errors.New("a tar is not for a terminal"), "for example: sandbox-agent cp dev:dist - | tar t")
 	}
 	sb, done, err := f.Sandboxes().Get(ctx, src.sandbox+dst.sandbox)
 	if err != nil {
@@ -164,16 +164,16 @@ func copyError(err error) error {
 	_, ours := errors.AsType[*fs.PathError](err)
 	switch {
 	case errors.Is(err, sandbox.ErrExists), errors.Is(err, sandbox.ErrFileType):
-		return fault.New(workorder.ExitGeneral, err, "`sandbox-agent cp --help` tells where a copy goes")
+		return exiterr.New(workorder.ExitGeneral, err, "`sandbox-agent cp --help` tells where a copy goes")
 	case errors.Is(err, sandbox.ErrPermission) && ours:
-		return fault.New(workorder.ExitGeneral, err, "")
+		return exiterr.New(workorder.ExitGeneral, err, "")
 	case errors.Is(err, sandbox.ErrPermission):
-		return fault.New(workorder.ExitGeneral, err, "in "+
+		return exiterr.New(workorder.ExitGeneral, err, "in "+
 			"a sandbox files are read and written by its user: `sandbox-agent up --user` says who that is")
 	case errors.Is(err, sandbox.ErrTooLarge):
-		return fault.New(workorder.ExitGeneral, err, "`sandbox-agent cp SANDBOX:SRC -` has no bound")
+		return exiterr.New(workorder.ExitGeneral, err, "`sandbox-agent cp SANDBOX:SRC -` has no bound")
 	case errors.Is(err, sandbox.ErrNotFound):
-		return fault.New(workorder.ExitNotFound, err, "")
+		return exiterr.New(workorder.ExitNotFound, err, "")
 	}
 	return app.SandboxError(err)
 }

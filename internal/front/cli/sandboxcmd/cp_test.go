@@ -3,7 +3,7 @@ package sandboxcmd
 import (
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -26,7 +26,7 @@ func TestSidesOfACopy(t *testing.T) {
 		{"T-A1B2C3D4:a", "b", side{"T-A1B2C3D4", "a"}, side{"", "b"}, workorder.ExitUsage},
 	} {
 		src, dst, err := sidesOf(row.from, row.to)
-		if src != row.src || dst != row.dst || fault.Code(err) != row.code {
+		if src != row.src || dst != row.dst || exiterr.Code(err) != row.code {
 			t.Errorf("%q to %q: %+v, %+v, %v", row.from, row.to, src, dst, err)
 		}
 	}

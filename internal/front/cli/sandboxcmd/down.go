@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -69,12 +69,12 @@ programs.`,
 		Args: cmdutil.Each(func(_ *cobra.Command, args []string) error {
 			switch {
 			case o.allUsers && !o.force:
-				return fault.New(workorder.ExitUsage, errors.New("--all-users needs --force"),
+				return exiterr.New(workorder.ExitUsage, errors.New("--all-users needs --force"),
 					"a sandbox of another state directory is removed without saving its files")
 			case (len(args) > 0) != o.all:
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, errors.New("name the sandboxes, or give --all"), "`sandbox-agent ps` lists them")
+			return exiterr.New(workorder.ExitUsage, errors.New("name the sandboxes, or give --all"), "`sandbox-agent ps` lists them")
 		}, app.CheckSandbox),
 		ValidArgsFunction: f.CompleteSandboxes(true),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), f, args) },

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/portforward"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -65,7 +65,7 @@ with the agent's limits.`,
 				return err
 			}
 			if len(argv) == 0 {
-				return fault.New(workorder.ExitUsage, cmdutil.ErrNoCommand, "for example: sandbox-agent exec dev uname -a")
+				return exiterr.New(workorder.ExitUsage, cmdutil.ErrNoCommand, "for example: sandbox-agent exec dev uname -a")
 			}
 			if name == "" {
 				return nil
@@ -116,7 +116,7 @@ type execResult struct {
 	Endpoints map[string]string `json:"endpoints,omitempty"`
 }
 
-func (o *execOptions) command(argv []string) (c sandbox.Command, ports []porter.Port, err error) {
+func (o *execOptions) command(argv []string) (c sandbox.Command, ports []portforward.Port, err error) {
 	c = sandbox.Command{Argv: argv, Dir: o.dir, Env: o.env, Timeout: o.timeout, Background: o.background}
 	var errs []error
 	if o.timeout < 0 {
@@ -135,7 +135,7 @@ func (o *execOptions) command(argv []string) (c sandbox.Command, ports []porter.
 	default:
 		errs = append(errs, fmt.Errorf("--shell %q: use %s", o.shell, strings.Join(sandbox.Shells, ", ")))
 	}
-	return c, ports, fault.New(workorder.ExitUsage, errors.Join(errs...), "")
+	return c, ports, exiterr.New(workorder.ExitUsage, errors.Join(errs...), "")
 }
 
 func (o *execOptions) do(ctx context.Context, f *cmdutil.Factory, name string, argv []string) error {
@@ -247,7 +247,7 @@ func (k keys) Read(p []byte) (int, error) {
 const defaultRows, defaultCols = 24, 80
 
 // leave starts the command in the background.
-func (o *execOptions) leave(ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox, c sandbox.Command, ports []porter.Port) error {
+func (o *execOptions) leave(ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox, c sandbox.Command, ports []portforward.Port) error {
 	p, err := sb.Start(ctx, c)
 	if err != nil {
 		return app.SandboxError(err)
@@ -272,7 +272,7 @@ func (o *execOptions) leave(ctx context.Context, f *cmdutil.Factory, sb *sandbox
 }
 
 // report runs the command to its end and prints a document.
-func (o *execOptions) report(ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox, c sandbox.Command, ports []porter.Port) error {
+func (o *execOptions) report(ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox, c sandbox.Command, ports []portforward.Port) error {
 	started := time.Now()
 	r, err := sb.Run(ctx, c)
 	if errors.Is(err, sandbox.ErrLimitReached) { // it could not be started, and that is an end

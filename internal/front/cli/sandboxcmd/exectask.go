@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -18,7 +18,7 @@ import (
 // inTask runs the command in a task's running box.
 func (o *execOptions) inTask(ctx context.Context, f *cmdutil.Factory, id string, c sandbox.Command) error {
 	if o.background || o.timeout > 0 || len(o.expose) > 0 || o.image != "" {
-		return fault.New(workorder.ExitUsage, errors.New("--detach, --timeout, --expose and --image need a standalone sandbox"),
+		return exiterr.New(workorder.ExitUsage, errors.New("--detach, --timeout, --expose and --image need a standalone sandbox"),
 			"in a task's sandbox the command ends with the agent")
 	}
 	if err := c.Check(); err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/crypto/ssh"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/sshserver"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/loopback"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -55,7 +55,7 @@ and d removes one as 'down NAME' does.`,
 func (o *gatewayOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 	host, _, err := net.SplitHostPort(o.listen)
 	if err != nil || net.ParseIP(host) == nil {
-		return fault.New(workorder.ExitUsage, fmt.Errorf("--listen %q is no address with a port", o.listen), "for example: --listen "+
+		return exiterr.New(workorder.ExitUsage, fmt.Errorf("--listen %q is no address with a port", o.listen), "for example: --listen "+
 			gatewayAddress)
 	}
 	keys := func() ([]ssh.PublicKey, error) { return gatewayKeys(f, o.keys) }
@@ -85,7 +85,7 @@ func gatewayKeys(f *cmdutil.Factory, file string) (keys []ssh.PublicKey, err err
 	if file == "" {
 		home := f.Getenv("HOME")
 		if !filepath.IsAbs(home) { // the current directory may be another user's
-			return nil, fault.New(workorder.ExitUsage, errors.New("no authorized keys found: HOME is not an absolute path"),
+			return nil, exiterr.New(workorder.ExitUsage, errors.New("no authorized keys found: HOME is not an absolute path"),
 				"name a file with --authorized-keys")
 		}
 		if files, err = filepath.Glob(filepath.Join(home, ".ssh", "*.pub")); err != nil {
@@ -98,10 +98,10 @@ func gatewayKeys(f *cmdutil.Factory, file string) (keys []ssh.PublicKey, err err
 		keys, errs = append(keys, some...), append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil && (file != "" || len(keys) == 0) { // one of the user's own may be of another program
-		return nil, fault.New(workorder.ExitUsage, err, "a line has one public key, without options")
+		return nil, exiterr.New(workorder.ExitUsage, err, "a line has one public key, without options")
 	}
 	if len(keys) == 0 {
-		return nil, fault.New(workorder.ExitUsage, errors.New("there is no public key that could open the gateway"),
+		return nil, exiterr.New(workorder.ExitUsage, errors.New("there is no public key that could open the gateway"),
 			"`ssh-keygen -t ed25519` makes one, or name a file with --authorized-keys")
 	}
 	return keys, nil

@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 )
 
 type logsOptions struct {
@@ -82,7 +82,7 @@ func (o *logsOptions) do(ctx context.Context, id string, f *cmdutil.Factory) err
 }
 
 // follow shows a run to its end and ends with its exit code.
-func follow(ctx context.Context, f *cmdutil.Factory, be *app.Backend, st *store.Store, rec *store.Record, view *cmdutil.View) error {
+func follow(ctx context.Context, f *cmdutil.Factory, be *app.Backend, st *taskstore.Store, rec *taskstore.Record, view *cmdutil.View) error {
 	view.Told = true
 	res, err := f.Tasks().Launcher(be, st, view.Event).Watch(ctx, rec)
 	view.Close()

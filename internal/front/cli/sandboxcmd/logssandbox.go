@@ -10,7 +10,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -118,8 +118,8 @@ func historyOf(f *cmdutil.Factory, name string, after int) (entries []logEntry, 
 	return entries, len(all), nil
 }
 
-func historyLine(e registry.Event) string {
-	if e.Event != registry.EventExecuted {
+func historyLine(e sandboxstore.Event) string {
+	if e.Event != sandboxstore.EventExecuted {
 		return strings.TrimSpace("sandbox " + e.Event + " " + e.Detail)
 	}
 	switch {

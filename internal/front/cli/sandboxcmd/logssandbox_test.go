@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 )
 
 // TestGuestLog: events keep their time, other lines get that of the event before them, and skipped steps are left out.
@@ -38,7 +38,7 @@ func TestGuestLog(t *testing.T) {
 		}
 	}
 	code := 3
-	if got := historyLine(registry.Event{Event: registry.EventExecuted, Program: "make", Code: &code}); !strings.Contains(got, "make") || !strings.Contains(got, "3") {
+	if got := historyLine(sandboxstore.Event{Event: sandboxstore.EventExecuted, Program: "make", Code: &code}); !strings.Contains(got, "make") || !strings.Contains(got, "3") {
 		t.Error(got)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -35,7 +35,7 @@ prints the present one. Only sandboxes of the runtime box can be restricted. See
 			if len(args) == 1 || len(args) == 2 {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name, and a network to change it", cmd.CommandPath()),
+			return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name, and a network to change it", cmd.CommandPath()),
 				"for example: sandbox-agent network dev none")
 		},
 		ValidArgsFunction: f.CompleteSandboxThen(string(sandbox.NetworkFull), string(sandbox.NetworkRestricted), string(sandbox.NetworkNone)),

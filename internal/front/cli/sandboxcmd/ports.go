@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/portforward"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -34,9 +34,9 @@ stay until --remove or 'down', also when the sandbox is stopped or recreated.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
-				return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name", cmd.CommandPath()), "`sandbox-agent ps` lists sandboxes")
+				return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name", cmd.CommandPath()), "`sandbox-agent ps` lists sandboxes")
 			case o.remove && len(args) == 1:
-				return fault.New(workorder.ExitUsage, errors.New("--remove needs ports"), "for example: sandbox-agent ports dev --remove 3000")
+				return exiterr.New(workorder.ExitUsage, errors.New("--remove needs ports"), "for example: sandbox-agent ports dev --remove 3000")
 			}
 			return nil
 		},
@@ -62,7 +62,7 @@ type portRow struct {
 func (o *portsOptions) do(ctx context.Context, f *cmdutil.Factory, name string, wanted []string) error {
 	ports, err := cmdutil.ParsePorts(wanted)
 	if err != nil {
-		return fault.New(workorder.ExitUsage, err, "for example: sandbox-agent ports dev 8080:3000")
+		return exiterr.New(workorder.ExitUsage, err, "for example: sandbox-agent ports dev 8080:3000")
 	}
 	sb, done, err := f.Sandboxes().Get(ctx, name)
 	if err != nil {
@@ -99,7 +99,7 @@ func (o *portsOptions) do(ctx context.Context, f *cmdutil.Factory, name string, 
 	return nil
 }
 
-func tellEndpoints(f *cmdutil.Factory, ports []porter.Port) {
+func tellEndpoints(f *cmdutil.Factory, ports []portforward.Port) {
 	for _, p := range ports {
 		fmt.Fprintf(f.Stdout, "port %d is at %s\n", p.Port, app.LocalAddress(p))
 	}
@@ -135,7 +135,7 @@ func (o *portsOptions) list(ctx context.Context, f *cmdutil.Factory, sb *sandbox
 }
 
 // portRows joins what listens and what is served, by port.
-func portRows(listening []sandbox.Port, served []porter.Port) []portRow {
+func portRows(listening []sandbox.Port, served []portforward.Port) []portRow {
 	rows := []portRow{}
 	row := func(port int) *portRow {
 		i := slices.IndexFunc(rows, func(r portRow) bool { return r.Port == port })

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -103,7 +103,7 @@ func (o *rmOptions) missing(ctx context.Context, name string, f *cmdutil.Factory
 // sandbox removes one without a task.
 func (o *rmOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, f *cmdutil.Factory) error {
 	if sb.Info().State == sandbox.StateRunning && !o.force {
-		return fault.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s runs", sb.Name()),
+		return exiterr.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s runs", sb.Name()),
 			"stop it first (`sandbox-agent stop "+sb.Name()+"`), or use --force or `sandbox-agent down`")
 	}
 	if o.branch && sb.Spec().BranchOf() != "" {

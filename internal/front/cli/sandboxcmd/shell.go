@@ -13,17 +13,17 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // mayRun puts tasks first whose sandbox may run.
-func mayRun(r, s *store.Record) bool { return !r.Collected && s.Collected }
+func mayRun(r, s *taskstore.Record) bool { return !r.Collected && s.Collected }
 
 type shellOptions struct{ shell string }
 
@@ -52,7 +52,7 @@ the two.`,
 			if len(args) > 0 {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("no task or sandbox given"), "`sandbox-agent ps` lists those that run")
+			return exiterr.New(workorder.ExitUsage, fmt.Errorf("no task or sandbox given"), "`sandbox-agent ps` lists those that run")
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			argv := args[1:]

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -36,7 +36,7 @@ func sandboxAndSnapshot(optional bool) cobra.PositionalArgs {
 		if len(args) == 2 || optional && len(args) == 1 {
 			return nil
 		}
-		return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name and a snapshot's", cmd.CommandPath()),
+		return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name and a snapshot's", cmd.CommandPath()),
 			"`sandbox-agent snapshot list` lists snapshots")
 	}
 }
@@ -205,7 +205,7 @@ directories are shared by both; published ports stay with the first.`,
 			if len(args) == 2 {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name and a new one", cmd.CommandPath()),
+			return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name and a new one", cmd.CommandPath()),
 				"for example: sandbox-agent fork dev dev-2")
 		},
 		ValidArgsFunction: f.CompleteSandboxes(false),

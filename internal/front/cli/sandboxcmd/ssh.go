@@ -22,9 +22,9 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/sshserver"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -152,7 +152,7 @@ func (o *sshOptions) do(ctx context.Context, f *cmdutil.Factory, name string, re
 	}
 	p, err := proc.Start(ctx, proc.Spec{Argv: argv, Env: os.Environ(), Stdin: f.Stdin, Stdout: f.Stdout, Stderr: f.Stderr, Grace: clientGrace})
 	if proc.Missing(err) == argv[0] {
-		return fault.New(workorder.ExitGeneral, err, "install OpenSSH's client (`sudo apt install openssh-client`); `sandbox-agent shell "+name+
+		return exiterr.New(workorder.ExitGeneral, err, "install OpenSSH's client (`sudo apt install openssh-client`); `sandbox-agent shell "+name+
 			"` needs none")
 	}
 	if err != nil {
@@ -270,7 +270,7 @@ machine's SSH server.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			host, port, err := net.SplitHostPort(gateway)
 			if err != nil || host == "" {
-				return fault.New(workorder.ExitUsage, fmt.Errorf("--gateway %q is no address with a port", gateway), "for example: --gateway "+
+				return exiterr.New(workorder.ExitUsage, fmt.Errorf("--gateway %q is no address with a port", gateway), "for example: --gateway "+
 					gatewayAddress)
 			}
 			_, done, err := f.Sandboxes().Get(cmd.Context(), args[0])

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -62,7 +62,7 @@ func TestPipes(t *testing.T) {
 func TestGatewayKeys(t *testing.T) {
 	home := t.TempDir()
 	f := cmdutil.New(cmdutil.IO{}, app.Env{Getenv: func(name string) string { return map[string]string{"HOME": home}[name] }})
-	if _, err := gatewayKeys(f, ""); fault.Code(err) != workorder.ExitUsage {
+	if _, err := gatewayKeys(f, ""); exiterr.Code(err) != workorder.ExitUsage {
 		t.Errorf("no key: %v", err)
 	}
 	const key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEbN8Wxz3LYF5PVzvTPYXxVWZgM0yVTSuNvOKLTtAOwU me\n"
@@ -79,10 +79,10 @@ func TestGatewayKeys(t *testing.T) {
 	}
 	// Without a home folder it is not where the gateway was started, which may be a repository of others.
 	t.Chdir(home)
-	if keys, err := gatewayKeys(cmdutil.New(cmdutil.IO{}, app.Env{Getenv: func(string) string { return "" }}), ""); fault.Code(err) != workorder.ExitUsage {
+	if keys, err := gatewayKeys(cmdutil.New(cmdutil.IO{}, app.Env{Getenv: func(string) string { return "" }}), ""); exiterr.Code(err) != workorder.ExitUsage {
 		t.Errorf("no home folder: %d keys, %v", len(keys), err)
 	}
-	if _, err := gatewayKeys(f, filepath.Join(home, ".ssh/b.pub")); fault.Code(err) != workorder.ExitUsage {
+	if _, err := gatewayKeys(f, filepath.Join(home, ".ssh/b.pub")); exiterr.Code(err) != workorder.ExitUsage {
 		t.Errorf("a file without a key: %v", err)
 	}
 }

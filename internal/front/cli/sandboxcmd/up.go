@@ -18,9 +18,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -68,7 +68,7 @@ command starts it again.`,
 			if len(args) == 1 {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one name, got %d", cmd.CommandPath(), len(args)),
+			return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs one name, got %d", cmd.CommandPath(), len(args)),
 				"for example: sandbox-agent up dev --image debian:trixie")
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), f, args[0]) },
@@ -158,7 +158,7 @@ func (o *upOptions) do(ctx context.Context, f *cmdutil.Factory, name string) err
 	}
 	ports, err := cmdutil.ParsePorts(o.ports)
 	if err := errors.Join(append(errs, err)...); err != nil {
-		return fault.New(workorder.ExitUsage, err, "")
+		return exiterr.New(workorder.ExitUsage, err, "")
 	}
 	if o.allow != "" {
 		s.Allow, s.Network = strings.Split(string(o.allow), ","), cmp.Or(s.Network, sandbox.NetworkRestricted)

@@ -15,11 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/mcpserver"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/environments"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/loopback"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/presets"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
@@ -151,7 +151,7 @@ func (o *mcpOptions) check() error {
 	} else if o.tokenFile != "" {
 		errs = append(errs, errors.New("--token-file is for --listen"))
 	}
-	return fault.New(workorder.ExitUsage, errors.Join(errs...), "")
+	return exiterr.New(workorder.ExitUsage, errors.Join(errs...), "")
 }
 
 func (o *mcpOptions) do(ctx context.Context, f *cmdutil.Factory) (err error) {
@@ -185,13 +185,13 @@ func (o *mcpOptions) do(ctx context.Context, f *cmdutil.Factory) (err error) {
 }
 
 // servedEnvironments are those of a server: a file that is wrong keeps it from nothing but what is in it.
-func servedEnvironments(f *cmdutil.Factory, log *slog.Logger) *environments.Registry {
+func servedEnvironments(f *cmdutil.Factory, log *slog.Logger) *presets.Registry {
 	o := f.Code().PresetOptions()
 	o.Warn = func(what string) {
 		log.Warn(what)
 		f.Warn(what)
 	}
-	r, err := environments.Open(o)
+	r, err := presets.Open(o)
 	if err != nil {
 		o.Warn(strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
@@ -199,7 +199,7 @@ func servedEnvironments(f *cmdutil.Factory, log *slog.Logger) *environments.Regi
 }
 
 // keepUp reloads presets when their files change and on request, and reports new ones. It ends with done.
-func keepUp(ctx context.Context, f *cmdutil.Factory, known *environments.Registry, log *slog.Logger, changed func()) (done func()) {
+func keepUp(ctx context.Context, f *cmdutil.Factory, known *presets.Registry, log *slog.Logger, changed func()) (done func()) {
 	asked, stop := (<-chan struct{})(nil), func() {}
 	if f.Reloads != nil {
 		asked, stop = f.Reloads()
@@ -274,7 +274,7 @@ func (o *mcpOptions) way(ctx context.Context, f *cmdutil.Factory) (func(context.
 // token is that of --listen, and where it is.
 func (o *mcpOptions) token(f *cmdutil.Factory) (token, where string, err error) {
 	if token := f.Getenv(mcpTokenVariable); token != "" && o.tokenFile == "" {
-		return token, mcpTokenVariable, fault.New(workorder.ExitUsage, loopback.CheckToken(token), "set "+mcpTokenVariable+
+		return token, mcpTokenVariable, exiterr.New(workorder.ExitUsage, loopback.CheckToken(token), "set "+mcpTokenVariable+
 			" to another, or unset it")
 	}
 	where = o.tokenFile
@@ -298,7 +298,7 @@ func openMCPLog(f *cmdutil.Factory) (log *slog.Logger, done func(), err error) {
 	named := f.Getenv(mcpLogVariable)
 	file, err := statedir.OpenLog(cmp.Or(named, filepath.Join(cmp.Or(f.Getenv("TMPDIR"), os.TempDir()), mcpLog)), maxMCPLog)
 	if err != nil && named != "" {
-		return nil, nil, fault.New(workorder.ExitUsage, err, mcpLogVariable+" names the file")
+		return nil, nil, exiterr.New(workorder.ExitUsage, err, mcpLogVariable+" names the file")
 	}
 	if err != nil {
 		fmt.Fprintln(f.Stderr, "warning: there is no log: "+text.Clean(err.Error()))

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/poolserver"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
@@ -62,7 +62,7 @@ func dial(f *cmdutil.Factory, socket string) (*poolserver.Client, error) {
 // poolError gives an error of a pool's server its exit code and hint.
 func poolError(err error) error {
 	if errors.Is(err, poolserver.ErrNotServing) {
-		return fault.New(workorder.ExitBox, err, "`sandbox-agent pool serve` serves one")
+		return exiterr.New(workorder.ExitBox, err, "`sandbox-agent pool serve` serves one")
 	}
 	e, ok := errors.AsType[*poolserver.Error](err)
 	if !ok {
@@ -72,12 +72,12 @@ func poolError(err error) error {
 	case poolserver.KindNotFound:
 		return app.NotFound(e, "`sandbox-agent pool list` lists leases, `docker images` the engine's images")
 	case poolserver.KindLimit:
-		return fault.New(workorder.ExitGeneral, e, "give "+
+		return exiterr.New(workorder.ExitGeneral, e, "give "+
 			"one back with `sandbox-agent pool release`, or serve the pool with a larger --max or with --wait")
 	case poolserver.KindInvalid, poolserver.KindUnsupported:
-		return fault.New(workorder.ExitInvalid, e, "")
+		return exiterr.New(workorder.ExitInvalid, e, "")
 	case poolserver.KindUnavailable:
-		return fault.New(workorder.ExitBox, e, "")
+		return exiterr.New(workorder.ExitBox, e, "")
 	case poolserver.KindFailed:
 	}
 	return e
@@ -178,7 +178,7 @@ func oneLease(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		return checkLease(args[0])
 	}
-	return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one lease, got %d", cmd.CommandPath(), len(args)),
+	return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs one lease, got %d", cmd.CommandPath(), len(args)),
 		"`sandbox-agent pool list` lists leases")
 }
 
@@ -187,7 +187,7 @@ func checkLease(id string) error {
 	if poolserver.ValidLease(id) {
 		return nil
 	}
-	return fault.New(workorder.ExitUsage, fmt.Errorf("%.80q is not a lease's ID", id), "`sandbox-agent pool list` lists leases")
+	return exiterr.New(workorder.ExitUsage, fmt.Errorf("%.80q is not a lease's ID", id), "`sandbox-agent pool list` lists leases")
 }
 
 func completeLeases(f *cmdutil.Factory, socket *string) cobra.CompletionFunc {
@@ -236,7 +236,7 @@ func newPoolAcquireCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 				r.Mounts, errs = append(r.Mounts, m), append(errs, err)
 			}
 			if err := errors.Join(errs...); err != nil {
-				return fault.New(workorder.ExitUsage, err, "")
+				return exiterr.New(workorder.ExitUsage, err, "")
 			}
 			c, err := dial(f, *socket)
 			if err != nil {
@@ -297,7 +297,7 @@ exit code; 124 means that it reached --timeout.`,
 			if o.lease != "" && len(o.exec.Argv) > 0 {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, errors.New("name a lease and a command"), "for example: sandbox-agent pool exec L-a1b2c3 uname -a")
+			return exiterr.New(workorder.ExitUsage, errors.New("name a lease and a command"), "for example: sandbox-agent pool exec L-a1b2c3 uname -a")
 		},
 		ValidArgsFunction: completeLeases(f, socket),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -318,7 +318,7 @@ exit code; 124 means that it reached --timeout.`,
 func (o *poolExecOptions) do(ctx context.Context, f *cmdutil.Factory, socket string) error {
 	var err error
 	if o.exec.MaxOutput, err = cmdutil.ParseOutput(o.most); err != nil || o.timeout < 0 {
-		return fault.New(workorder.ExitUsage, errors.Join(err, cmdutil.CheckTimeout(o.timeout)), "")
+		return exiterr.New(workorder.ExitUsage, errors.Join(err, cmdutil.CheckTimeout(o.timeout)), "")
 	}
 	o.exec.TimeoutSeconds = o.timeout.Seconds()
 	if in, ok := f.Stdin.(*os.File); f.Stdin != nil && (!ok || !term.IsTerminal(int(in.Fd()))) {

@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/poolserver"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/loopback"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -89,7 +89,7 @@ func (o *poolServeOptions) check(f *cmdutil.Factory) error {
 		}
 		o.sources, errs = append(o.sources, src), append(errs, err)
 	}
-	return fault.New(workorder.ExitUsage, errors.Join(errs...), "")
+	return exiterr.New(workorder.ExitUsage, errors.Join(errs...), "")
 }
 
 func (o *poolServeOptions) do(ctx context.Context, f *cmdutil.Factory) error {
@@ -124,7 +124,7 @@ func (o *poolServeOptions) listeners(ctx context.Context, f *cmdutil.Factory, di
 		if len(o.socket) > maxSocket {
 			hint = fmt.Sprintf("a socket's path has at most %d characters: name a shorter one with --socket", maxSocket)
 		}
-		return nil, fault.New(workorder.ExitGeneral, fmt.Errorf("make the pool's socket: %w", err), hint)
+		return nil, exiterr.New(workorder.ExitGeneral, fmt.Errorf("make the pool's socket: %w", err), hint)
 	}
 	all = append(all, poolserver.Listener{Listener: l})
 	fmt.Fprintf(f.Stderr, "the pool is at %s\n", o.socket)

@@ -19,8 +19,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
@@ -113,7 +113,7 @@ standard input. Images that are already cached cost nothing.`,
 		Example: "  sandbox-agent cache load images.tar.gz\n  docker save redis:7 | sandbox-agent cache load -",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one FILE, got %d", cmd.CommandPath(), len(args)),
+				return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs one FILE, got %d", cmd.CommandPath(), len(args)),
 					"make one with `docker save IMAGE -o FILE`; - reads standard input")
 			}
 			return nil
@@ -283,7 +283,7 @@ func parseAge(s string) (time.Duration, error) {
 		}
 	}
 	if err != nil || d < 0 {
-		return 0, fault.New(workorder.ExitUsage, fmt.Errorf("--older-than %q is not a time", s),
+		return 0, exiterr.New(workorder.ExitUsage, fmt.Errorf("--older-than %q is not a time", s),
 			"give a number with d, h, m or s, such as 30d or 12h")
 	}
 	return d, nil
@@ -298,11 +298,11 @@ func (o *cacheOptions) load(ctx context.Context, f *cmdutil.Factory, path string
 		}
 		defer file.Close()
 		if st, err := file.Stat(); err == nil && st.IsDir() {
-			return fault.New(workorder.ExitUsage, fmt.Errorf("%s is a directory", path), loadHint)
+			return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s is a directory", path), loadHint)
 		}
 		in = file
 	} else if cmdutil.IsTerminal(in) {
-		return fault.New(workorder.ExitUsage, errors.New("standard input is a terminal"), loadHint)
+		return exiterr.New(workorder.ExitUsage, errors.New("standard input is a terminal"), loadHint)
 	}
 	if path == "-" {
 		in = f.Input(ctx)
@@ -312,12 +312,12 @@ func (o *cacheOptions) load(ctx context.Context, f *cmdutil.Factory, path string
 		if errors.Is(err, io.EOF) {
 			err = errors.New("it is empty")
 		}
-		return fault.New(workorder.ExitInvalid, fmt.Errorf("read the archive %s: %w", path, err), loadHint)
+		return exiterr.New(workorder.ExitInvalid, fmt.Errorf("read the archive %s: %w", path, err), loadHint)
 	}
 	rep, err := o.keep(ctx, f, workorder.CacheLoad, workorder.CacheRequest{}, archive)
 	if err != nil {
 		if cmdutil.ExitCode(err) == workorder.ExitGeneral {
-			err = fault.New(workorder.ExitInvalid, fmt.Errorf("load %s: %w", path, err), loadHint)
+			err = exiterr.New(workorder.ExitInvalid, fmt.Errorf("load %s: %w", path, err), loadHint)
 		}
 		return err
 	}
@@ -349,7 +349,7 @@ func (o *cacheOptions) pull(ctx context.Context, f *cmdutil.Factory, images []st
 	}
 	rep, err := o.keep(ctx, f, workorder.CachePull, workorder.CacheRequest{Images: images}, nil)
 	if rep != nil {
-		err = errors.Join(fault.New(workorder.ExitBox, err, "pull or build it on this machine first (docker pull): it is taken from there"),
+		err = errors.Join(exiterr.New(workorder.ExitBox, err, "pull or build it on this machine first (docker pull): it is taken from there"),
 			o.brought(f, rep))
 	}
 	return err

@@ -17,13 +17,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/render"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/policy"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/netrules"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -79,7 +79,7 @@ func statusNames() []string {
 }
 
 func (o *policyLearnOptions) do(ctx context.Context, id string, f *cmdutil.Factory) error {
-	opts := policy.Options{Wildcards: o.wildcards}
+	opts := netrules.Options{Wildcards: o.wildcards}
 	for _, s := range o.statuses {
 		if !slices.Contains(statusNames(), s) {
 			return app.Usagef("--status %q is none of %s", s, strings.Join(statusNames(), ", "))
@@ -93,7 +93,7 @@ func (o *policyLearnOptions) do(ctx context.Context, id string, f *cmdutil.Facto
 	if rec, err = f.Tasks().Collect(ctx, rec); err != nil {
 		return err
 	}
-	var runs []policy.Run
+	var runs []netrules.Run
 	for _, attempt := range rec.Attempts() {
 		past, err := rec.At(attempt.Number)
 		if err != nil {
@@ -101,7 +101,7 @@ func (o *policyLearnOptions) do(ctx context.Context, id string, f *cmdutil.Facto
 		}
 		runs = append(runs, recorded(past))
 	}
-	l, err := policy.Learn(rec.TaskID, runs, opts)
+	l, err := netrules.Learn(rec.TaskID, runs, opts)
 	if err != nil {
 		return err
 	}
@@ -115,8 +115,8 @@ func (o *policyLearnOptions) do(ctx context.Context, id string, f *cmdutil.Facto
 }
 
 // recorded reads the record of an attempt. A missing or damaged one has no places.
-func recorded(rec *store.Record) policy.Run {
-	run := policy.Run{Number: rec.Number()}
+func recorded(rec *taskstore.Record) netrules.Run {
+	run := netrules.Run{Number: rec.Number()}
 	if b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.OrderFile)); err == nil {
 		if order, err := workorder.DecodeOrder(b); err == nil {
 			run.Asked = order.Network.Mode
@@ -136,7 +136,7 @@ func recorded(rec *store.Record) policy.Run {
 // comment puts a text from a box on one line: a second one would be read as YAML.
 func comment(s string) string { return cmdutil.Clip(text.Words(text.Clean(s))) }
 
-func writeProposal(w io.Writer, l *policy.Learned) {
+func writeProposal(w io.Writer, l *netrules.Learned) {
 	fmt.Fprintf(w, "# What task %s reached for. Look it over: rules hold for whatever the agent is talked into.\n", l.TaskID)
 	fmt.Fprintf(w, "network:\n  mode: %s\n", workorder.NetworkRestricted)
 	if len(l.Allow) == 0 {
@@ -148,7 +148,7 @@ func writeProposal(w io.Writer, l *policy.Learned) {
 	width := 0
 	const widest = 48 // columns that comments are aligned to at most
 	for i := range l.Allow {
-		lines[i] = policy.Line(l.Allow[i].Rule)
+		lines[i] = netrules.Line(l.Allow[i].Rule)
 		width = max(width, min(len(lines[i]), widest))
 	}
 	for i := range l.Allow {
@@ -164,7 +164,7 @@ func writeProposal(w io.Writer, l *policy.Learned) {
 }
 
 // need describes how often a rule was needed, by whom and for what.
-func need(r *policy.Rule) string {
+func need(r *netrules.Rule) string {
 	var statuses []string
 	for _, s := range r.Statuses {
 		statuses = append(statuses, comment(string(s)))
@@ -194,7 +194,7 @@ refused.`,
   sandbox-agent policy check -p my-app 192.0.2.7:5432`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a host", cmd.CommandPath()),
+				return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs a host", cmd.CommandPath()),
 					"give a host, such as registry.npmjs.org or 192.0.2.7:5432")
 			}
 			return nil
@@ -214,7 +214,7 @@ func checkPlace(f *cmdutil.Factory, project string, rules []string, place string
 	if err != nil {
 		return err
 	}
-	network := policy.Policy{Mode: workorder.NetworkRestricted}
+	network := netrules.Policy{Mode: workorder.NetworkRestricted}
 	if len(rules) == 0 {
 		p, err := resolve.Load(&resolve.Flags{Project: project})
 		if err != nil {

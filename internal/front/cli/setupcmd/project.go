@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/importer"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
@@ -109,7 +109,7 @@ func (o *projectInitOptions) write(text string) error {
 	}
 	file, err := os.OpenFile(o.output, mode, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return fault.New(workorder.ExitGeneral, fmt.Errorf("%s already exists", o.output), "edit it, or replace it with --force")
+		return exiterr.New(workorder.ExitGeneral, fmt.Errorf("%s already exists", o.output), "edit it, or replace it with --force")
 	}
 	if err != nil {
 		return fmt.Errorf("write project file: %w", err)
@@ -153,7 +153,7 @@ op:// and vault:// become commands. It prints what has no counterpart.`,
 			}
 			text, notes, err := importer.ContainerUse(file, detect.ProjectName(filepath.Base(opts.Dir)))
 			if err != nil {
-				return fault.New(workorder.ExitInvalid, err, "")
+				return exiterr.New(workorder.ExitInvalid, err, "")
 			}
 			for _, n := range notes {
 				f.Warn(n)
@@ -267,7 +267,7 @@ program gets which secret.`,
 func showAccess(f *cmdutil.Factory, p *projects.Project) error {
 	o, err := p.Order(projects.OrderInput{Task: "x"}) // any text: it is not shown
 	if err != nil {
-		return fault.New(workorder.ExitInvalid, err, "")
+		return exiterr.New(workorder.ExitInvalid, err, "")
 	}
 	for _, l := range job.Access(&o) {
 		fmt.Fprintf(f.Stdout, "# %-8s %s\n", l.Name, text.Clean(l.Text))

@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/agentlogin"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/login"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -81,9 +81,9 @@ const inLogin = projects.SecretLogin + "://"
 // doLogin says yes to a login of this machine.
 func (o *trustOptions) doLogin(ref string, f *cmdutil.Factory) error {
 	harness := strings.TrimPrefix(ref, inLogin)
-	l, err := login.Any(f.Getenv, harness, time.Now())
+	l, err := agentlogin.Any(f.Getenv, harness, time.Now())
 	if err != nil {
-		return fault.New(workorder.ExitInvalid, err, "logins that can be used: "+inLogin+strings.Join(projects.Logins(), ", "+inLogin))
+		return exiterr.New(workorder.ExitInvalid, err, "logins that can be used: "+inLogin+strings.Join(projects.Logins(), ", "+inLogin))
 	}
 	st, err := f.Store()
 	if err != nil {
@@ -154,7 +154,7 @@ func (o *trustOptions) doRevoke(ref string, f *cmdutil.Factory) error {
 	book := trust.Open(st.Dir())
 	find := func() (string, error) { return projectFileOf(ref) }
 	if harness, ok := strings.CutPrefix(ref, inLogin); ok {
-		find = func() (string, error) { return login.File(f.Getenv, harness) }
+		find = func() (string, error) { return agentlogin.File(f.Getenv, harness) }
 	}
 	file, err := find()
 	if err != nil {
@@ -165,7 +165,7 @@ func (o *trustOptions) doRevoke(ref string, f *cmdutil.Factory) error {
 		return err
 	}
 	if !there {
-		return fault.New(workorder.ExitNoProject, fmt.Errorf("%s is not trusted", file),
+		return exiterr.New(workorder.ExitNoProject, fmt.Errorf("%s is not trusted", file),
 			"`sandbox-agent project trust --list` lists the files that are")
 	}
 	if o.json {

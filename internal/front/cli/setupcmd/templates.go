@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -44,7 +44,7 @@ broken file is skipped with a warning; with --strict it is an error.`,
 			}
 			all, errs := templates(opts)
 			if strict && len(errs) > 0 {
-				return fault.New(workorder.ExitInvalid, errors.Join(errs...), "`sandbox-agent project validate NAME` shows each mistake")
+				return exiterr.New(workorder.ExitInvalid, errors.Join(errs...), "`sandbox-agent project validate NAME` shows each mistake")
 			}
 			for _, err := range errs {
 				first, _, _ := strings.Cut(err.Error(), "\n")

@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -34,7 +34,7 @@ task resumes when its limit resets: --wait waits for that, --now tries at once.`
   sandbox-agent continue A1B2 --task "Also update the changelog"
   sandbox-agent continue A1B2 --wait
   sandbox-agent continue T-A1B2C3D4 --project my-app`,
-		ValidArgsFunction: f.CompleteTasks(false, func(r, s *store.Record) bool { return r.Resumable() && !s.Resumable() }),
+		ValidArgsFunction: f.CompleteTasks(false, func(r, s *taskstore.Record) bool { return r.Resumable() && !s.Resumable() }),
 		Args:              func(cmd *cobra.Command, args []string) error { return o.taskArg(cmd, args, true) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.read(cmd.Flags(), f.Getenv); err != nil {
@@ -50,7 +50,7 @@ task resumes when its limit resets: --wait waits for that, --now tries at once.`
 
 func (o *nextOptions) goOn(ctx context.Context, f *cmdutil.Factory) error {
 	if o.run.taskID == "" {
-		return fault.New(workorder.ExitUsage, errors.New("no task given"),
+		return exiterr.New(workorder.ExitUsage, errors.New("no task given"),
 			"give its id: `sandbox-agent ps --all` lists the tasks of this machine")
 	}
 	r, err := o.request(ctx, f)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -92,7 +92,7 @@ sandbox; --task then adds to it.`,
 	cmd.Flags().StringVar(&o.fromPlan, "from-plan", "", "run the plan of this `TASK`; --task adds to it")
 	cmd.Flags().StringVar(&o.ifExists, "if-exists", ifExistsFail, "what to do when the task exists: fail or continue")
 	// It can only fail for a flag that does not exist.
-	planned := func(r, _ *store.Record) bool { return r.Status == workorder.StatusPlanned }
+	planned := func(r, _ *taskstore.Record) bool { return r.Status == workorder.StatusPlanned }
 	_ = cmd.RegisterFlagCompletionFunc("from-plan", f.CompleteTasks(false, planned))
 	values := []string{ifExistsFail, ifExistsContinue, ifExistsTell}
 	_ = cmd.RegisterFlagCompletionFunc("if-exists", cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))

@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -79,7 +79,7 @@ func (o *runOptions) report(f *cmdutil.Factory, out app.TaskOutcome) error {
 		return cmdutil.Ended(workorder.StatusParked, workorder.EndedByLimit)
 	}
 	if rec == nil {
-		rec = &store.Record{}
+		rec = &taskstore.Record{}
 	} else {
 		var err error
 		if res, err = outcome.ReadResult(rec); err != nil {

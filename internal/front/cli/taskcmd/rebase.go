@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -64,7 +64,7 @@ them, too. Commits that are pushed during the rebase are never overwritten.`,
 func (o *rebaseOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 	switch {
 	case o.next.run.taskID == "" && o.next.pr == 0:
-		return fault.New(workorder.ExitUsage, errors.New("no task given"),
+		return exiterr.New(workorder.ExitUsage, errors.New("no task given"),
 			"give its id, or its pull request with --pr N: `sandbox-agent ps --all` lists the tasks of this machine")
 	case o.next.run.text.given():
 		return app.Usagef("a rebase adds nothing to the task: `sandbox-agent continue TASK --task \"...\"` does")

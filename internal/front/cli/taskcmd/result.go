@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -50,7 +50,7 @@ func (o *resultOptions) do(ctx context.Context, id string, f *cmdutil.Factory) e
 	return err
 }
 
-func (o *resultOptions) show(ctx context.Context, id string, f *cmdutil.Factory) (*store.Record, error) {
+func (o *resultOptions) show(ctx context.Context, id string, f *cmdutil.Factory) (*taskstore.Record, error) {
 	if o.json && o.path {
 		return nil, app.Usagef("give --json or --path, not both")
 	}
@@ -70,7 +70,7 @@ func (o *resultOptions) show(ctx context.Context, id string, f *cmdutil.Factory)
 	}
 	b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.ResultFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fault.New(workorder.ExitNotFound, fmt.Errorf("the output of %s is no longer in %s", rec.TaskID, rec.Dir),
+		return nil, exiterr.New(workorder.ExitNotFound, fmt.Errorf("the output of %s is no longer in %s", rec.TaskID, rec.Dir),
 			"`sandbox-agent rm "+rec.TaskID+"` forgets the task")
 	}
 	if err != nil {

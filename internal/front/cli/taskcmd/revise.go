@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -60,7 +60,7 @@ task. Without feedback no sandbox is started and the exit code is 0.`,
 func (o *reviseOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 	switch {
 	case o.next.run.taskID == "" && o.next.pr == 0:
-		return fault.New(workorder.ExitUsage, errors.New("no task given"),
+		return exiterr.New(workorder.ExitUsage, errors.New("no task given"),
 			"give its pull request with --pr N, or its id: `sandbox-agent ps --all` lists the tasks of this machine")
 	case o.feedbackFile == "-" && o.next.run.text.stdin():
 		return app.Usagef("standard input can be the feedback or the task, not both")

@@ -8,8 +8,8 @@ import (
 	"os"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -40,7 +40,7 @@ func (o *textOptions) read(ctx context.Context, f *cmdutil.Factory) (string, err
 	}
 	switch {
 	case given == 0:
-		return "", fault.New(workorder.ExitUsage, errors.New("no task given"),
+		return "", exiterr.New(workorder.ExitUsage, errors.New("no task given"),
 			"give --task TEXT, --task-file FILE, --issue N, or - to read it from standard input")
 	case given > 1:
 		return "", app.Usagef("give the task once: --task, --task-file, --issue or -")

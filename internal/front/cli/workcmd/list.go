@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -165,5 +165,5 @@ func parseBefore(s string) (time.Duration, error) {
 			}
 		}
 	}
-	return 0, fault.New(workorder.ExitUsage, fmt.Errorf("--before %q is not a time", s), "give a number with h, d, w or mo, such as 1w")
+	return 0, exiterr.New(workorder.ExitUsage, fmt.Errorf("--before %q is not a time", s), "give a number with h, d, w or mo, such as 1w")
 }

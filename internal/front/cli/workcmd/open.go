@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -66,7 +66,7 @@ func (o *openOptions) do(ctx context.Context, args []string, f *cmdutil.Factory)
 		}
 	}
 	if page == "" {
-		return fault.New(workorder.ExitNotFound, fmt.Errorf("task %s has no such page", rec.TaskID), "`sandbox-agent result "+rec.TaskID+
+		return exiterr.New(workorder.ExitNotFound, fmt.Errorf("task %s has no such page", rec.TaskID), "`sandbox-agent result "+rec.TaskID+
 			"` shows what it has; `sandbox-agent pr open "+rec.TaskID+"` opens a pull request")
 	}
 	fmt.Fprintln(f.Stdout, text.Clean(page))

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -38,7 +38,7 @@ type Job struct {
 	// Attempt is the lowest number that this attempt may have; 0 if no former attempt is known.
 	Attempt int
 	// Request is saved for later attempts at the task.
-	Request store.Request
+	Request taskstore.Request
 	// Bundle and Archive are files of earlier attempts that the box gets.
 	Bundle, Archive string
 	// Notes are decisions that were made while the job was resolved, and are nothing odd.
@@ -62,7 +62,7 @@ func (j *Job) Check() error {
 	if j.LocalRepo != "" {
 		checked.CloneURL = j.LocalRepo // the real URL is known when the repository is served
 	}
-	return fault.New(workorder.ExitInvalid, checked.Check(), "")
+	return exiterr.New(workorder.ExitInvalid, checked.Check(), "")
 }
 
 // MemoryTenths is a box's share of the machine's memory, unless the project sets another: a program in a box

@@ -11,15 +11,15 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/policy"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/netrules"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Sanitize keeps of a box's result only what a box can know: an agent that escaped from its user may have written it.
 // Names that scripts act on come from the order; words outside the contract are errors of the box.
-func Sanitize(res *workorder.Result, rec *store.Record) {
+func Sanitize(res *workorder.Result, rec *taskstore.Record) {
 	if s := res.Status; !slices.Contains(workorder.Statuses(), s) || s == workorder.StatusLost {
 		res.Status, res.EndedBy = workorder.StatusError, workorder.EndedByBox
 		res.Reasons = append(workorder.Because(workorder.ReasonBadResult, "the sandbox gave a result with the status %q", s), res.Reasons...)
@@ -82,7 +82,7 @@ func proposals(res *workorder.Result) {
 		if h.Rule == "" {
 			continue
 		}
-		r, err := workorder.ParseAllowRule(policy.Bare(h.Rule))
+		r, err := workorder.ParseAllowRule(netrules.Bare(h.Rule))
 		if err != nil || r.Sub || r.Host != workorder.CanonicalHost(h.Host) {
 			h.Rule = ""
 		}
@@ -116,12 +116,12 @@ func continuing(res *workorder.Result) {
 }
 
 // OtherAttempt reports whether the result names another attempt than the record's.
-func OtherAttempt(res *workorder.Result, rec *store.Record) bool {
+func OtherAttempt(res *workorder.Result, rec *taskstore.Record) bool {
 	return res.AttemptID != "" && rec.AttemptID != "" && res.AttemptID != rec.AttemptID
 }
 
 // SanitizeEvents shows events of the box. A result in them is judged first.
-func SanitizeEvents(rec *store.Record, show func(workorder.Event)) func(workorder.Event) {
+func SanitizeEvents(rec *taskstore.Record, show func(workorder.Event)) func(workorder.Event) {
 	return func(e workorder.Event) {
 		if e.Type == workorder.EventResult && e.Result != nil && e.Seq > 0 {
 			res := *e.Result
@@ -173,6 +173,6 @@ func localProof(p *workorder.Proof, inside func(string) bool) {
 }
 
 // NextCommand builds the next command on the host: a command from a box is never shown.
-func NextCommand(rec *store.Record, res *workorder.Result) string {
+func NextCommand(rec *taskstore.Record, res *workorder.Result) string {
 	return pullrequest.NextCommand(pullrequest.Task{ID: rec.TaskID, Mode: rec.Mode, Repo: rec.Repo}, res)
 }

@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Synthesise makes the result of a run that left none, out of its events. The run ended
 // at end; if that is zero (no process watched it), with its last event.
-func Synthesise(rec *store.Record, events func(func(workorder.Event)) error, e workorder.Ending, end time.Time) *workorder.Result {
+func Synthesise(rec *taskstore.Record, events func(func(workorder.Event)) error, e workorder.Ending, end time.Time) *workorder.Result {
 	res := &workorder.Result{
 		TaskID: rec.TaskID, Project: rec.Project, Mode: cmp.Or(rec.Mode, workorder.ModeCreate),
 		Status: e.Status, EndedBy: e.EndedBy, Reasons: e.Reasons, Resumable: rec.Mode.Resumable(e.Status, e.EndedBy),
@@ -41,7 +41,7 @@ func Synthesise(rec *store.Record, events func(func(workorder.Event)) error, e w
 	return res
 }
 
-func applyEvent(res *workorder.Result, rec *store.Record, e workorder.Event, open map[string]int) {
+func applyEvent(res *workorder.Result, rec *taskstore.Record, e workorder.Event, open map[string]int) {
 	switch e.Type {
 	case workorder.EventStepStarted:
 		open[e.Name] = len(res.Steps)

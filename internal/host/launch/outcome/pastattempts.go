@@ -11,15 +11,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // LastBundle is the newest file of commits that an attempt could not push. It is empty if
 // there is none, or if a later attempt has pushed: the file's commits, or others that
 // replace them. The box finds out whether the commits have reached the remote since.
-func LastBundle(rec *store.Record) (string, error) {
-	return unsaved(rec, workorder.BundleFile, func(past *store.Record) bool {
+func LastBundle(rec *taskstore.Record) (string, error) {
+	return unsaved(rec, workorder.BundleFile, func(past *taskstore.Record) bool {
 		res, err := ReadResult(past)
 		return err == nil && res.Pushed
 	})
@@ -28,8 +28,8 @@ func LastBundle(rec *store.Record) (string, error) {
 // LastArchive is the newest archive of files that git could not commit. It is empty if there
 // is none, or if a later attempt got it and has saved something since: its saves include
 // these files. An attempt that ended before its agent began has saved nothing.
-func LastArchive(rec *store.Record) (string, error) {
-	return unsaved(rec, workorder.ArchiveFile, func(past *store.Record) bool {
+func LastArchive(rec *taskstore.Record) (string, error) {
+	return unsaved(rec, workorder.ArchiveFile, func(past *taskstore.Record) bool {
 		o, err := ReadOrder(past.Dir)
 		if err != nil || !o.Archive {
 			return false
@@ -45,7 +45,7 @@ func LastArchive(rec *store.Record) (string, error) {
 
 // unsaved is the newest file of that name that former attempts left. It is empty if there
 // is none, or if a later attempt made it obsolete.
-func unsaved(rec *store.Record, name string, obsolete func(past *store.Record) bool) (string, error) {
+func unsaved(rec *taskstore.Record, name string, obsolete func(past *taskstore.Record) bool) (string, error) {
 	for _, a := range slices.Backward(rec.PastAttempts) {
 		past, err := rec.At(a.Number)
 		if err != nil {
@@ -68,7 +68,7 @@ func unsaved(rec *store.Record, name string, obsolete func(past *store.Record) b
 
 // Spent is the known cost of the task's attempts, in US dollars, by their ids. A vanished
 // attempt counts with its last reported cost.
-func Spent(rec *store.Record) map[string]float64 {
+func Spent(rec *taskstore.Record) map[string]float64 {
 	usd := map[string]float64{}
 	for _, a := range rec.Attempts() {
 		past, err := rec.At(a.Number)
@@ -84,7 +84,7 @@ func Spent(rec *store.Record) map[string]float64 {
 }
 
 // TaskText is the task as it was first given: later attempts get none, or an addition.
-func TaskText(rec *store.Record) (string, error) {
+func TaskText(rec *taskstore.Record) (string, error) {
 	for _, a := range rec.Attempts() {
 		past, err := rec.At(a.Number)
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/internal/report"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -16,7 +16,7 @@ import (
 
 // LoadReport finds the content of a task's report, and the folder with its files: the last attempt, whose result is res, or the one before
 // it that proved the same head of the branch.
-func LoadReport(rec *store.Record, res *workorder.Result) (t pullrequest.ReportInput, dir string) {
+func LoadReport(rec *taskstore.Record, res *workorder.Result) (t pullrequest.ReportInput, dir string) {
 	t = pullrequest.ReportInput{Order: orderOf(rec), Result: res}
 	if !pullrequest.Unchanged(t.Order, res) {
 		return t, rec.Dir
@@ -45,7 +45,7 @@ func LoadReport(rec *store.Record, res *workorder.Result) (t pullrequest.ReportI
 }
 
 // asked completes a result that the host or an older box made with the request from the stored orders.
-func asked(rec *store.Record, t pullrequest.ReportInput) *workorder.Result {
+func asked(rec *taskstore.Record, t pullrequest.ReportInput) *workorder.Result {
 	first, err := TaskText(rec)
 	if err != nil {
 		return t.Result // the report is shorter
@@ -70,7 +70,7 @@ func asked(rec *store.Record, t pullrequest.ReportInput) *workorder.Result {
 }
 
 // orderOf is the order of an attempt, or one made of its record if there is none.
-func orderOf(rec *store.Record) *workorder.Order {
+func orderOf(rec *taskstore.Record) *workorder.Order {
 	if b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.OrderFile)); err == nil {
 		if saved, err := workorder.DecodeOrder(b); err == nil {
 			return saved
@@ -81,7 +81,7 @@ func orderOf(rec *store.Record) *workorder.Order {
 
 // KnownPR gives a result the pull request of its branch if the attempt could not ask for it. It takes it from the attempt that
 // proved the branch.
-func KnownPR(rec *store.Record, res *workorder.Result) {
+func KnownPR(rec *taskstore.Record, res *workorder.Result) {
 	if t, _ := LoadReport(rec, res); res.PR == nil && t.Later != nil && t.Result.PR != nil {
 		res.PR = t.Result.PR
 		res.NextCommand = NextCommand(rec, res)
@@ -90,7 +90,7 @@ func KnownPR(rec *store.Record, res *workorder.Result) {
 
 // WriteReport writes the report for people beside the result: the pull request's body, and the same as a
 // page that opens from disk. Without an order it is made of the result alone.
-func WriteReport(rec *store.Record, res *workorder.Result) error {
+func WriteReport(rec *taskstore.Record, res *workorder.Result) error {
 	t, dir := LoadReport(rec, res)
 	if t.Result.TaskText == nil {
 		t.Result = asked(rec, t)

@@ -7,18 +7,18 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 const oldHead = "a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1"
 
 // twoAttempts is the record of a task whose first attempt proved its branch, and whose second is a rebase of which the result is given.
-func twoAttempts(t *testing.T) (*store.Record, *workorder.Result) {
+func twoAttempts(t *testing.T) (*taskstore.Record, *workorder.Result) {
 	t.Helper()
-	rec := &store.Record{
+	rec := &taskstore.Record{
 		TaskID: "T-A1B2C3D4", Dir: t.TempDir(), Repo: "https://git.example/r.git", Branch: "main", TargetBranch: "agent/T-A1B2C3D4-x",
-		Mode: workorder.ModeRebase, Attempt: 2, PastAttempts: []store.Attempt{{Number: 1}},
+		Mode: workorder.ModeRebase, Attempt: 2, PastAttempts: []taskstore.Attempt{{Number: 1}},
 	}
 	first := &workorder.Result{
 		TaskID: rec.TaskID, Mode: workorder.ModeCreate, Status: workorder.StatusSuccess, Branch: rec.TargetBranch, BaseBranch: "main", Pushed: true, HeadSHA: oldHead,
@@ -47,7 +47,7 @@ func twoAttempts(t *testing.T) (*store.Record, *workorder.Result) {
 	return rec, &later
 }
 
-func writeOrder(t *testing.T, dir string, rec *store.Record, mode workorder.Mode) {
+func writeOrder(t *testing.T, dir string, rec *taskstore.Record, mode workorder.Mode) {
 	t.Helper()
 	o := &workorder.Order{
 		Version: workorder.Version, TaskID: rec.TaskID, Mode: mode, Repo: rec.Repo, CloneURL: rec.Repo, TargetBranch: rec.TargetBranch, TimeoutMinutes: 30,
@@ -143,7 +143,7 @@ func TestReportOfLostAttempt(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(rec.Dir, workorder.OrderFile), b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	rec.Attempt, rec.PastAttempts = 3, append(rec.PastAttempts, store.Attempt{Number: 2})
+	rec.Attempt, rec.PastAttempts = 3, append(rec.PastAttempts, taskstore.Attempt{Number: 2})
 	between, err := rec.At(2)
 	if err != nil {
 		t.Fatal(err)

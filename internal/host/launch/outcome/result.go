@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -29,7 +29,7 @@ func (h *ResultBuffer) Event(e workorder.Event) {
 }
 
 // Release shows the last event with the stored result, or with the box's own if none could be stored.
-func (h *ResultBuffer) Release(show func(workorder.Event), now func() time.Time, rec *store.Record, res *workorder.Result) {
+func (h *ResultBuffer) Release(show func(workorder.Event), now func() time.Time, rec *taskstore.Record, res *workorder.Result) {
 	switch {
 	case res != nil:
 		e := ending(h.last, rec, res)
@@ -48,7 +48,7 @@ func LostEnding(code workorder.ReasonCode, detail string) workorder.Ending {
 }
 
 // WriteResult writes the result of an attempt.
-func WriteResult(rec *store.Record, res *workorder.Result) error {
+func WriteResult(rec *taskstore.Record, res *workorder.Result) error {
 	b, err := res.Encode()
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func WriteResult(rec *store.Record, res *workorder.Result) error {
 }
 
 // Amend changes the stored result of a collected task.
-func Amend(rec *store.Record, change func(*workorder.Result)) error {
+func Amend(rec *taskstore.Record, change func(*workorder.Result)) error {
 	r, err := ReadResult(rec)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func Amend(rec *store.Record, change func(*workorder.Result)) error {
 }
 
 // ReadResult reads the result of a collected task.
-func ReadResult(rec *store.Record) (*workorder.Result, error) {
+func ReadResult(rec *taskstore.Record) (*workorder.Result, error) {
 	b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.ResultFile))
 	if err != nil {
 		return nil, fmt.Errorf("read result: %w", err)
@@ -76,7 +76,7 @@ func ReadResult(rec *store.Record) (*workorder.Result, error) {
 }
 
 // Recorded shows all of a collected run: the host's events, the box's, and at last the stored result.
-func Recorded(rec *store.Record, show func(workorder.Event)) error {
+func Recorded(rec *taskstore.Record, show func(workorder.Event)) error {
 	host, err := HostEvents(rec.Dir)
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func Recorded(rec *store.Record, show func(workorder.Event)) error {
 }
 
 // ending is the last event of a run: the box's own if it sent one, with the result as the host wrote it.
-func ending(e workorder.Event, rec *store.Record, res *workorder.Result) workorder.Event {
+func ending(e workorder.Event, rec *taskstore.Record, res *workorder.Result) workorder.Event {
 	if e.Type == "" {
 		e = workorder.Event{Time: rec.FinishedAt, Type: workorder.EventResult}
 	}

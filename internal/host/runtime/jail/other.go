@@ -24,6 +24,7 @@ func (none) Start(context.Context, string) error                         { retur
 func (none) Stream(context.Context, string) (io.ReadWriteCloser, error) {
 	return nil, runtime.ErrNotFound
 }
+
 func (none) Instances(context.Context, map[string]string) ([]runtime.Instance, error) {
 	return nil, nil
 }

@@ -1,0 +1,336 @@
+// Package cacheclient manages the layer cache from the host. The cache is a volume that only a container can access, so
+// every request gets a box of its own: without task and repository, running only our code, confined like any other box,
+// and removed after its answer. The package prints nothing.
+package cacheclient
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// pollPause is the time between two looks for a box that is being started.
+	pollPause = 100 * time.Millisecond
+	// engineGone is how long an engine may be away before the request fails.
+	engineGone = 30 * time.Second
+	// cleanTimeout bounds removing the box, which the user cannot interrupt.
+	cleanTimeout = 30 * time.Second
+	// stopGrace is the box's time to end its engine and release its data root.
+	stopGrace = workorder.StopGrace
+	// maxLine bounds a line of the answer, in bytes: the report of a cache with thousands of images.
+	maxLine = 16 << 20
+	// maxTail is how much of the box's log goes into an error, in bytes.
+	maxTail = 2 << 10
+)
+
+// Images makes sure that the image of the box is on the engine.
+type Images interface {
+	Ensure(ctx context.Context, name string, progress func(workorder.Event)) (workorder.Image, error)
+}
+
+// Client starts boxes that manage the cache. Its methods may be called concurrently.
+type Client struct {
+	Engine runtime.Runtime
+	Images Images
+	Owner  string // label of the leftovers if this process is killed
+	Dir    string // existing folder for files in transit
+	Log    *slog.Logger
+	// Show is called for every event, from one goroutine at a time; if nil, events are dropped.
+	Show func(workorder.Event)
+
+	// Settings of the box, as for a run.
+	Image, Isolation, OCIRuntime, CacheVolume string
+}
+
+// Do carries out one request and returns the answer; with an error it may return the answer of the part
+// that was done. When ctx ends, the box is stopped; when hard is closed, it is killed. archive is the data
+// after the request, or nil. The box is gone when Do returns.
+func (c *Client) Do(ctx context.Context, hard <-chan struct{}, verb string, req workorder.CacheRequest,
+	archive io.Reader,
+) (*workorder.CacheReport, error) {
+	info, err := c.Engine.Info(ctx)
+	if err != nil {
+		return nil, exiterr.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
+	}
+	img, err := c.Images.Ensure(ctx, c.Image, c.show)
+	if err != nil {
+		return nil, err
+	}
+	req.Version, req.ID = workorder.Version, workorder.CacheBoxPrefix+strings.ToLower(rand.Text()[:8])
+	if verb == workorder.CachePull {
+		req.HostImages = c.offer(ctx, req.Images)
+	}
+	line, err := json.Marshal(req)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(line) >= workorder.MaxCacheRequest:
+		return nil, exiterr.New(workorder.ExitUsage, fmt.Errorf("the request has %d bytes, more than %d", len(line), workorder.MaxCacheRequest),
+			"name fewer images")
+	}
+	s := &exchange{client: c, id: req.ID, begun: make(chan struct{}), log: proc.NewTail(maxTail), noMore: func() {}}
+	stdin := io.Reader(bytes.NewReader(append(line, '\n')))
+	if archive != nil {
+		pipe, stop := giveUp(archive)
+		s.noMore = stop
+		stdin = io.MultiReader(stdin, pipe)
+	}
+	return s.run(ctx, hard, runtime.ContainerSpec{
+		Name: "sandbox-agent-" + req.ID, Image: img.Name, Command: []string{workorder.EntrypointIn, "cache", verb},
+		// The label of a task makes it visible to code that counts or collects boxes.
+		Labels:    map[string]string{workorder.LabelTask: req.ID, workorder.LabelOwner: c.Owner},
+		Isolation: c.Isolation, OCIRuntime: c.OCIRuntime, CacheVolume: cmp.Or(c.CacheVolume, runtime.CacheVolume),
+		Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2, Seccomp: info.Seccomp,
+	}, stdin, req.HostImages)
+}
+
+// giveUp makes a reader whose reads end with stop, even while the underlying read waits
+// for a terminal or a pipe; that read ends with the process.
+func giveUp(r io.Reader) (pipe io.Reader, stop func()) {
+	pr, pw := io.Pipe()
+	go func() {
+		_, err := io.Copy(pw, r)
+		pw.CloseWithError(err)
+	}()
+	return pr, func() { pr.CloseWithError(io.ErrClosedPipe) }
+}
+
+func (c *Client) show(e workorder.Event) {
+	if c.Show != nil {
+		c.Show(e)
+	}
+}
+
+// offer lists the images that this engine can hand over, with their ids.
+func (c *Client) offer(ctx context.Context, images []string) map[string]string {
+	ic, ok := c.Engine.(runtime.ImageStore)
+	if !ok {
+		return nil
+	}
+	have := map[string]string{}
+	for _, ref := range images {
+		// An engine that cannot answer costs only the optimisation.
+		if id, err := ic.ImageID(ctx, ref); err == nil && id != "" {
+			have[ref] = id
+		}
+	}
+	return have
+}
+
+// exchange is the life of one box.
+type exchange struct {
+	client *Client
+	id     string
+	begun  chan struct{} // closed when the start has succeeded or failed
+	failed error         // error of the start; to be read after begun
+	last   int64         // number of the last line seen
+	answer *workorder.CacheLine
+	log    *proc.Tail
+	noMore func() // ends the archive
+}
+
+var errNoAnswer = errors.New("the sandbox ended without an answer")
+
+func (s *exchange) run(ctx context.Context, hard <-chan struct{}, spec runtime.ContainerSpec, stdin io.Reader,
+	offered map[string]string,
+) (*workorder.CacheReport, error) {
+	live, end := context.WithCancel(context.WithoutCancel(ctx)) // until the box has answered
+	defer end()
+	go func() {
+		defer close(s.begun)
+		_, s.failed = s.client.Engine.Run(live, spec, stdin)
+	}()
+	interrupted := make(chan bool, 1)
+	go func() { interrupted <- s.stops(ctx, live, hard) }()
+	helper := s.handOver(live, offered)
+	err := s.follow(live)
+	end()
+	s.noMore()
+	if err == nil {
+		<-s.begun // the upload stops when the answer is known
+	}
+	<-helper
+	cleanErr := s.remove(ctx)
+	if <-interrupted && (s.answer == nil || s.answer.Status != "ok") { // otherwise the interrupt came too late
+		return nil, exiterr.New(workorder.ExitInterrupted, errors.Join(errors.New("interrupted"), cleanErr),
+			"what is in the cache is sound; run the command again to go on")
+	}
+	rep, err := s.outcome(err)
+	return rep, errors.Join(err, cleanErr)
+}
+
+// outcome decides the result of the box's answer.
+func (s *exchange) outcome(startErr error) (*workorder.CacheReport, error) {
+	switch {
+	case s.answer == nil && startErr != nil && !errors.Is(startErr, errNoAnswer):
+		return nil, exiterr.New(workorder.ExitBox, fmt.Errorf("start a sandbox for the layer cache: %w", startErr),
+			"`sandbox-agent doctor` tells what this engine can do")
+	case s.answer == nil:
+		err := errNoAnswer
+		if text := strings.TrimSpace(s.log.String()); text != "" {
+			err = fmt.Errorf("%w; end of its log:\n%s", err, text)
+		}
+		return nil, exiterr.New(workorder.ExitBox, err, "an image of another version knows no `cache`: leave --image out, or rebuild it with "+
+			"`sandbox-agent image build`")
+	case s.answer.Status != "ok":
+		return s.answer.Report, errors.New(s.answer.Text)
+	case s.answer.Report == nil:
+		return nil, errNoAnswer
+	}
+	return s.answer.Report, nil
+}
+
+// find returns the box; nil if it is gone, or its start has failed.
+func (s *exchange) find(ctx context.Context) (*runtime.Instance, error) {
+	begun := false
+	select {
+	case <-s.begun:
+		if s.failed != nil {
+			return nil, nil
+		}
+		begun = true
+	default:
+	}
+	box, err := runtime.Find(ctx, s.client.Engine, s.id)
+	if err == nil && (box == nil && !begun || box != nil && box.State == "created") {
+		err = runtime.ErrCreating
+	}
+	return box, err
+}
+
+// follow reads the box's answer. It waits for an engine that is away for a moment.
+func (s *exchange) follow(ctx context.Context) error {
+	w := &runtime.Watcher{
+		Find: s.find,
+		Read: func(ctx context.Context, box *runtime.Instance) (bool, error) {
+			if err := s.read(ctx, box, !box.Running()); err != nil {
+				s.client.Log.Debug("read the answer of the sandbox", "error", err)
+			}
+			return s.answer != nil, nil
+		},
+		Patience: engineGone, Pause: pollPause,
+	}
+	if err := w.Watch(ctx); err != nil {
+		return err
+	}
+	if s.answer != nil {
+		return nil
+	}
+	select {
+	case <-s.begun:
+		if s.failed != nil {
+			return s.failed
+		}
+	default:
+	}
+	return errNoAnswer // it ended without an answer, or was removed
+}
+
+// read reads the box's output until it has answered or ends; if over, all that it has printed.
+func (s *exchange) read(ctx context.Context, box *runtime.Instance, over bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.log = proc.NewTail(maxTail) // each read begins at the start of the output
+	lines := text.WholeLines(maxLine, func(b []byte) {
+		var l workorder.CacheLine
+		if json.Unmarshal(b, &l) != nil || l.Seq <= s.last {
+			return
+		}
+		s.last = l.Seq
+		if l.Type == workorder.EventCacheReport {
+			s.answer = &l
+			cancel()
+			return
+		}
+		s.client.show(l.Event)
+	})
+	o := runtime.LogOptions{Stdout: lines, Stderr: s.log}
+	if over {
+		return s.client.Engine.Logs(ctx, box.ID, o)
+	}
+	return runtime.Follow(ctx, s.client.Engine, s.id, o)
+}
+
+// stops ends the box when the user interrupts, and reports whether he did. It returns when live ends.
+func (s *exchange) stops(user, live context.Context, hard <-chan struct{}) bool {
+	select {
+	case <-live.Done():
+		return false
+	case <-user.Done():
+	}
+	box := &runtime.Stopper{
+		Find: s.find, Stop: s.client.Engine.Stop,
+		Failed: func(err error) { s.client.Log.Warn("stop the sandbox", "error", err) },
+	}
+	defer box.Wait()
+	box.Request(live, stopGrace)
+	select {
+	case <-live.Done():
+		return true
+	case <-hard:
+	}
+	box.Request(live, 0)
+	<-live.Done()
+	return true
+}
+
+// handOver serves images of this engine to the box, as the companion of a run does. The
+// channel is closed when no transfer is running.
+func (s *exchange) handOver(ctx context.Context, offered map[string]string) <-chan struct{} {
+	done := make(chan struct{})
+	if len(offered) == 0 {
+		close(done)
+		return done
+	}
+	cfg := companion.Config{TaskID: s.id, Dir: s.client.Dir}
+	for name := range offered {
+		cfg.Images = append(cfg.Images, name)
+	}
+	go func() {
+		defer close(done)
+		in, err := json.Marshal(cfg)
+		if err == nil {
+			err = companion.Serve(ctx, bytes.NewReader(in), noParent{}, s.client.Engine, slog.New(slog.DiscardHandler))
+		}
+		if err != nil && ctx.Err() == nil {
+			s.client.Log.Warn("hand images to the sandbox", "error", err)
+		}
+	}()
+	return done
+}
+
+// noParent is the parent of a companion in the same process: it reads no output.
+type noParent struct{}
+
+func (noParent) Write(p []byte) (int, error) { return len(p), nil }
+func (noParent) Close() error                { return nil }
+
+// remove removes the box and everything of it from the engine.
+func (s *exchange) remove(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
+	defer cancel()
+	box, err := runtime.Find(ctx, s.client.Engine, s.id)
+	if err == nil && box != nil {
+		err = s.client.Engine.Remove(ctx, box.ID)
+	}
+	if err != nil {
+		return fmt.Errorf("remove the sandbox %s (`sandbox-agent gc` does it later): %w", s.id, err)
+	}
+	return nil
+}

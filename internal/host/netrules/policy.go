@@ -1,0 +1,375 @@
+// Package netrules proposes the rules of a restricted network from the places that runs
+// tried to reach. A box's report is untrusted: a proposed rule is rebuilt from the
+// place, never copied, and is marked if anyone can receive what an agent sends there.
+package netrules
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/publicsuffix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// wildcardFrom is the number of subdomains from which they become one *.domain rule, on
+// request: two are shorter by their names.
+const wildcardFrom = 3
+
+// maxBy bounds the programs that are named as users of a rule.
+const maxBy = 3
+
+// Rule is a proposed rule.
+type Rule struct {
+	Rule string `json:"rule"`
+	// Hosts are the places of the rule, if they differ from the rule itself.
+	Hosts    []string                  `json:"hosts"`
+	Count    int64                     `json:"count"`
+	Statuses []workorder.NetworkStatus `json:"statuses"`
+	By       []string                  `json:"by"`
+	// Risk is why an agent could send data to anyone there; empty if no reason is known.
+	Risk string `json:"risk"`
+	// Asked reports that the name was only looked up.
+	Asked bool `json:"only_looked_up"`
+
+	parsed   workorder.AllowRule
+	lookedUp int64
+}
+
+// Options select the input of the rules.
+type Options struct {
+	// Statuses are those that count; if empty all.
+	Statuses  []workorder.NetworkStatus
+	Wildcards bool
+}
+
+// Proposal is the smallest list of rules, and the places that no rule can allow.
+type Proposal struct {
+	Allow []Rule `json:"allow"`
+	// Never are the places that no rule can allow.
+	Never []workorder.NetworkHost `json:"never"`
+}
+
+// Propose makes the smallest list that allows the hosts.
+func Propose(hosts []workorder.NetworkHost, o Options) Proposal {
+	p := Proposal{Allow: []Rule{}, Never: []workorder.NetworkHost{}}
+	rules := map[string]*Rule{}
+	for _, h := range hosts {
+		if len(o.Statuses) > 0 && !slices.Contains(o.Statuses, h.Status) {
+			continue
+		}
+		parsed, ok := ruleFor(h)
+		if !ok {
+			p.never(h)
+			continue
+		}
+		name := parsed.String()
+		r := rules[name]
+		if r == nil {
+			r = &Rule{Rule: name, Hosts: []string{}, By: []string{}, Risk: Risk(parsed.Host), Asked: true, parsed: parsed}
+			rules[name] = r
+		}
+		r.add(h)
+	}
+	for _, r := range rules {
+		if r.Asked {
+			r.Count = r.lookedUp // a connection looks the name up first, which must not count twice
+		}
+	}
+	lookups(rules)
+	if o.Wildcards {
+		collapse(rules)
+	}
+	for _, name := range slices.Sorted(maps.Keys(rules)) {
+		p.Allow = append(p.Allow, *rules[name])
+	}
+	return p
+}
+
+// pid matches the suffix by which boxes distinguish processes of one name.
+var pid = regexp.MustCompile(` \(pid [0-9]+\)$`)
+
+// ruleFor is the smallest rule for a place. A name that was only looked up has no port.
+func ruleFor(h workorder.NetworkHost) (workorder.AllowRule, bool) {
+	if h.Protocol != "" && h.Protocol != "tcp" && h.Protocol != "dns" || h.Status == workorder.NetworkRefused && h.Rule == "" {
+		return workorder.AllowRule{}, false
+	}
+	r := workorder.AllowRuleFor(workorder.CanonicalHost(h.Host), h.Port)
+	// If a box saw neither TLS nor HTTP on a web port, its rule names the port.
+	if exact := (workorder.AllowRule{Host: r.Host, Port: h.Port}); h.Port != 0 && Bare(h.Rule) == exact.String() {
+		r = exact
+	}
+	if said, err := workorder.ParseAllowRule(Bare(h.Rule)); err == nil && said.Private && said.Host == r.Host {
+		r = said // the name was of a private address
+	}
+	parsed, err := workorder.ParseAllowRule(r.String())
+	return parsed, err == nil && parsed == r
+}
+
+func (r *Rule) add(h workorder.NetworkHost) {
+	if n := max(h.Count, 1); h.Protocol == "dns" {
+		r.lookedUp += n
+	} else {
+		r.Count += n
+		r.Asked = false
+	}
+	if !slices.Contains(r.Statuses, h.Status) {
+		r.Statuses = append(r.Statuses, h.Status)
+		slices.Sort(r.Statuses)
+	}
+	r.name(h.By)
+}
+
+func (r *Rule) name(by []string) {
+	for _, b := range by {
+		b = pid.ReplaceAllString(b, "") // two processes of one program are one user
+		if len(r.By) < maxBy && !slices.Contains(r.By, b) {
+			r.By = append(r.By, b)
+		}
+	}
+}
+
+func (p *Proposal) never(h workorder.NetworkHost) {
+	i := slices.IndexFunc(p.Never, func(n workorder.NetworkHost) bool {
+		return n.Host == h.Host && n.Port == h.Port && n.Protocol == h.Protocol
+	})
+	if i >= 0 {
+		p.Never[i].Count += max(h.Count, 1)
+		return
+	}
+	h.Count = max(h.Count, 1)
+	p.Never = append(p.Never, h)
+}
+
+// lookups drops rules for look-ups of names that were then reached at another port: the
+// rule for that port also allows the look-up.
+func lookups(rules map[string]*Rule) {
+	for name, r := range rules {
+		if !r.Asked {
+			continue
+		}
+		for _, other := range rules {
+			if !other.Asked && other.parsed.Names(r.parsed.Host) {
+				delete(rules, name)
+				break
+			}
+		}
+	}
+}
+
+// collapse replaces many subdomains of one domain by a rule for all of them.
+func collapse(rules map[string]*Rule) {
+	type family struct {
+		domain string
+		port   uint16
+	}
+	families := map[family][]*Rule{}
+	for _, name := range slices.Sorted(maps.Keys(rules)) {
+		r := rules[name]
+		domain, err := publicsuffix.EffectiveTLDPlusOne(r.parsed.Host)
+		if err != nil || domain == r.parsed.Host {
+			continue // an address, a bare name, or the domain itself, which *.domain does not allow
+		}
+		f := family{domain, r.parsed.Port}
+		families[f] = append(families[f], r)
+	}
+	for f, members := range families {
+		if len(members) < wildcardFrom {
+			continue
+		}
+		parsed := workorder.AllowRule{Host: f.domain, Sub: true, Port: f.port}
+		all := &Rule{Rule: parsed.String(), Hosts: []string{}, By: []string{}, Risk: Risk(f.domain), Asked: true, parsed: parsed}
+		for _, m := range members {
+			parsed.Private = parsed.Private || m.parsed.Private
+			all.Hosts = append(all.Hosts, m.parsed.Host)
+			all.Count += m.Count
+			all.Asked = all.Asked && m.Asked
+			all.Risk = cmp.Or(all.Risk, m.Risk)
+			all.Statuses = append(all.Statuses, m.Statuses...)
+			all.name(m.By)
+			delete(rules, m.Rule)
+		}
+		all.Rule, all.parsed = parsed.String(), parsed
+		slices.Sort(all.Statuses)
+		all.Statuses = slices.Compact(all.Statuses)
+		rules[all.Rule] = all
+	}
+}
+
+// Risk describes the kind of a host at which anyone can receive what is sent to it; empty if it is not known as one.
+func Risk(host string) string {
+	for _, k := range open {
+		for _, d := range k.domains {
+			if host == d || strings.HasSuffix(host, "."+d) {
+				return k.what
+			}
+		}
+	}
+	return ""
+}
+
+// Policy has the settings that decide whether a box reaches a host.
+type Policy struct {
+	Mode     workorder.NetworkMode
+	Rules    []workorder.AllowRule
+	Services []workorder.Service
+}
+
+// https is the default port of a place.
+const https = 443
+
+// Allows reports whether a box of that network reaches a place; says names the rule or the reason.
+func (n Policy) Allows(place workorder.AllowRule) (says string, ok bool) {
+	port := cmp.Or(place.Port, https)
+	addr, _ := netip.ParseAddr(place.Host)
+	switch {
+	case slices.ContainsFunc(workorder.Metadata(), func(p netip.Prefix) bool { return p.Contains(addr) }):
+		return "refused: metadata services of clouds are out of reach with every network", false
+	case place.Host == "localhost" || addr.IsLoopback():
+		return "allowed: it is the sandbox itself", true
+	case slices.ContainsFunc(n.Services, func(s workorder.Service) bool { return s.Name == place.Host }):
+		return "allowed: it is a service of the project", true
+	case n.Mode == workorder.NetworkFull:
+		return "allowed: the network is full", true
+	case n.Mode == workorder.NetworkNone:
+		return "refused: the network is none, which no rule changes", false
+	case addr.IsValid() && workorder.Undialled(addr) != "":
+		return fmt.Sprintf("refused: %s is %s, which no rule can allow", addr, workorder.Undialled(addr)), false
+	}
+	for _, r := range n.Rules {
+		if r.Match(place.Host, port) {
+			only := ""
+			if _, err := netip.ParseAddr(r.Host); r.Port == 0 && err != nil {
+				only = " for TLS and HTTP"
+			}
+			return fmt.Sprintf("allowed by %s%s", r, only), true
+		}
+	}
+	return fmt.Sprintf("refused: it needs %q under network.allow", Line(workorder.AllowRuleFor(place.Host, port).String())), false
+}
+
+// Bare is a rule without the syntax of an item of a YAML list; boxes report rules as such items.
+func Bare(line string) string {
+	return strings.Trim(strings.TrimPrefix(strings.TrimSpace(line), "- "), `"'`)
+}
+
+// Line is a rule as an item of a YAML list; it may already be one.
+func Line(rule string) string {
+	rule = Bare(rule)
+	if r, err := workorder.ParseAllowRule(rule); err == nil {
+		return r.Line()
+	}
+	return "- '" + strings.ReplaceAll(rule, "'", "''") + "'" // from an event that was not written by this program
+}
+
+// Run is the record of one attempt.
+type Run struct {
+	Number int                   // of the attempt
+	Asked  workorder.NetworkMode // the mode of its order; empty if there is no order
+	Result *workorder.Result     // nil if there is none
+	Events []workorder.Event
+}
+
+// mode is the network mode that the attempt ran with, or that of its order; empty if unknown.
+func (r Run) mode() workorder.NetworkMode {
+	if r.Result != nil && r.Result.Network != nil {
+		return r.Result.Network.Mode
+	}
+	return r.Asked
+}
+
+// Hosts are the places that the attempt tried to reach: those of its result, and those
+// only in its events, for example of a lost run.
+func (r Run) Hosts() []workorder.NetworkHost {
+	var all []workorder.NetworkHost
+	known := map[string]bool{}
+	if r.Result != nil && r.Result.Network != nil {
+		for _, h := range r.Result.Network.Hosts {
+			all = append(all, h)
+			known[place(h)] = true
+		}
+	}
+	for _, e := range r.Events {
+		if e.Type != workorder.EventNetwork {
+			continue
+		}
+		h, ok := hostOf(e)
+		if ok && !known[place(h)] {
+			known[place(h)] = true
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+// Restricted reports whether the result shows all accesses of the attempt: with a full
+// network it shows only the refused ones.
+func (r Run) Restricted() bool {
+	return r.Result != nil && r.Result.Network != nil && r.Result.Network.Mode != workorder.NetworkFull
+}
+
+func place(h workorder.NetworkHost) string {
+	return fmt.Sprintf("%s %d %s", h.Host, h.Port, h.Status)
+}
+
+// hostOf reads the place of an event, whose Name is host:port or a host alone.
+func hostOf(e workorder.Event) (workorder.NetworkHost, bool) {
+	h := workorder.NetworkHost{Host: e.Name, Protocol: "tcp", Status: workorder.NetworkStatus(e.Status), Count: 1, Reason: e.Text, Rule: e.Fix}
+	if host, port, err := net.SplitHostPort(e.Name); err == nil {
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil {
+			return h, false
+		}
+		h.Host, h.Port = host, uint16(n)
+	} else {
+		h.Protocol = "dns"
+	}
+	if strings.HasPrefix(e.Fix, "gateway:") || strings.Contains(h.Host, " ") {
+		return h, false // a feature of the model's provider, not a place of the network
+	}
+	if e.By != "" {
+		h.By = []string{e.By}
+	}
+	return h, h.Host != ""
+}
+
+// Learned is what can be learned from a task's attempts about its network.
+type Learned struct {
+	TaskID   string                `json:"task_id"`
+	Attempts []int                 `json:"attempts"` // those with a record
+	Mode     workorder.NetworkMode `json:"mode"`     // of the last attempt whose mode is known
+	Proposal
+}
+
+// Learn proposes rules for all places that the attempts of a task, oldest first, tried to reach.
+func Learn(taskID string, runs []Run, o Options) (Learned, error) {
+	l := Learned{TaskID: taskID, Attempts: []int{}}
+	var hosts []workorder.NetworkHost
+	restricted := false
+	for _, run := range runs {
+		found := run.Hosts()
+		l.Mode = cmp.Or(run.mode(), l.Mode)
+		restricted = restricted || run.Restricted()
+		if len(found) > 0 || run.Restricted() {
+			l.Attempts = append(l.Attempts, run.Number)
+		}
+		hosts = append(hosts, found...)
+	}
+	if l.Proposal = Propose(hosts, o); len(l.Allow) > 0 || restricted {
+		return l, nil
+	}
+	why := "no attempt got as far as its network"
+	if l.Mode == workorder.NetworkFull {
+		why = "it ran with network: full, of which nothing is recorded"
+	}
+	return l, exiterr.New(workorder.ExitGeneral, fmt.Errorf("nothing is known of what task %s reached for: %s", taskID, why),
+		"run it once with network: {mode: restricted, learn: true}")
+}

@@ -1,0 +1,137 @@
+package sandboxstore_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
+)
+
+func TestRecord(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	s := sandboxstore.New(state)
+	if _, err := s.Load("a"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+	if names, err := s.Names(); err != nil || len(names) != 0 {
+		t.Errorf("%v, %v", names, err)
+	}
+	unlock, err := s.Lock(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	if _, err := s.Lock(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("two hold the lock: %v", err)
+	}
+	if other, err := s.Lock(t.Context(), "b"); err != nil { // another sandbox is not kept waiting
+		t.Error(err)
+	} else {
+		other()
+	}
+	want := sandboxstore.Record{Runtime: "container", Engine: "e", Spec: json.RawMessage(`{"name":"a"}`)}
+	if err := s.Save("a", want); err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+	if got, err := s.Load("a"); err != nil || got.Engine != "e" || string(got.Spec) != string(want.Spec) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if names, err := s.Names(); err != nil || strings.Join(names, " ") != "a" {
+		t.Errorf("%v, %v", names, err)
+	}
+	if unlock, err = s.Lock(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Remove("a"); err != nil {
+		t.Error(err)
+	}
+	unlock()
+	if _, err := os.Stat(s.Dir("a")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("something is left: %v", err)
+	}
+	if err := os.MkdirAll(s.Dir("d"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(s.Dir("d"), "record.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Load("d"); err == nil || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a damaged record: %v", err)
+	}
+}
+
+// The history has all that was done, by whoever, and is bounded.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	s := sandboxstore.New(state)
+	if all, err := s.HistoryOfAll(); err != nil || len(all) != 0 {
+		t.Errorf("%v, %v", all, err)
+	}
+	var wg sync.WaitGroup
+	const each, many = 500, 4
+	for _, name := range []string{"a", "b", "c", "d"} {
+		wg.Go(func() {
+			for range each {
+				code := 3
+				if err := s.AppendEvent(sandboxstore.Event{Sandbox: name, Event: sandboxstore.EventExecuted, Program: strings.Repeat("p", 1000), Code: &code}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if all, err := s.HistoryOfAll(); err != nil || len(all) != each*many {
+		t.Errorf("%d, %v", len(all), err)
+	}
+	mine, err := s.History("b")
+	if err != nil || len(mine) != each || mine[0].Sandbox != "b" || *mine[0].Code != 3 || len(mine[0].Program) > 300 {
+		t.Errorf("%d, %v", len(mine), err)
+	}
+	// What a crash has left of a line is passed over.
+	audit := filepath.Join(state, sandboxstore.Folder, "audit.jsonl")
+	f, err := os.OpenFile(audit, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString("{\"at\":\nnot json\n"); err != nil || f.Close() != nil {
+		t.Fatal(err)
+	}
+	if mine, err := s.History("b"); err != nil || len(mine) != each {
+		t.Errorf("%d, %v", len(mine), err)
+	}
+	// What a user has named at length keeps nobody from reading the rest.
+	if err := s.AppendEvent(sandboxstore.Event{Sandbox: "b", Event: sandboxstore.EventRestored, Detail: strings.Repeat("x", 100_000)}); err != nil {
+		t.Fatal(err)
+	}
+	if mine, err := s.History("b"); err != nil || len(mine) != each+1 {
+		t.Errorf("%d, %v", len(mine), err)
+	}
+	for range 40_000 {
+		if err := s.AppendEvent(sandboxstore.Event{Sandbox: "e", Event: sandboxstore.EventExecuted, Program: strings.Repeat("p", 100)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	size := int64(0)
+	for _, file := range []string{audit, audit + ".1"} {
+		st, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size += st.Size()
+	}
+	if all, err := s.History("e"); err != nil || size > 5<<20 || len(all) < 5000 {
+		t.Errorf("%d bytes, %d events, %v", size, len(all), err)
+	}
+}
