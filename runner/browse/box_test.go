@@ -62,7 +62,7 @@ const (
 )
 
 // look serves the site in a colour and looks at it.
-func look(t *testing.T, out, color, side string, pages []string, video bool) (Seen, error) {
+func look(t *testing.T, out, color, side string, pages []string, video bool) (VisitResult, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -79,7 +79,7 @@ func look(t *testing.T, out, color, side string, pages []string, video bool) (Se
 	}
 	defer s.Stop()
 	b := browser(t, out)
-	return b.Look(ctx, s.Origin, side, pages, video)
+	return b.Visit(ctx, s.Origin, side, pages, video)
 }
 
 func browser(t *testing.T, out string) *Browser {
