@@ -54,7 +54,9 @@ func (rs *records) begin(s Spec, c sandboxstore.Creation) error {
 
 // createNamed creates a named sandbox from a complete spec, or from the creation's snapshot. It leaves none after an
 // error. The caller holds the name's lock.
-func (cr *creator) createNamed(ctx context.Context, p *backend, r runtime.SandboxRuntime, s Spec, c sandboxstore.Creation) (*instance, error) {
+func (cr *creator) createNamed(
+	ctx context.Context, p *backend, r runtime.SandboxRuntime, s Spec, c sandboxstore.Creation,
+) (*instance, error) {
 	if err := cr.abandon(ctx, s.Name); err != nil {
 		return nil, err
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/agentkind"
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/agentstart"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -133,7 +132,7 @@ func Workdir(s sandbox.Spec) string { return cmp.Or(s.Dir, sandbox.CloneDir) }
 // hasAgent reports whether a sandbox has a harness's program, and tmux to run it in.
 func hasAgent(ctx context.Context, sb *sandbox.Sandbox, h workorder.Harness) (bool, error) {
 	const script = `command -v tmux >/dev/null && command -v "$1" >/dev/null`
-	line, err := agentstart.CommandFor(agentstart.Options{Harness: h})
+	line, err := agentCommand(agentOptions{Harness: h})
 	if err != nil {
 		return false, err
 	}

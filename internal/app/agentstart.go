@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/agentstart"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -96,7 +95,7 @@ func begin(
 		return false, err
 	}
 	env := map[string]string{}
-	said, err := run(append([]string{"sh", "-c", variablesScript, "sh"}, agentstart.EnvNames()...)...)
+	said, err := run(append([]string{"sh", "-c", variablesScript, "sh"}, agentEnvNames()...)...)
 	if err != nil {
 		return false, err
 	}
@@ -106,7 +105,7 @@ func begin(
 	}
 	maps.Copy(env, secrets)
 	dir := Workdir(s)
-	line, err := agentstart.CommandFor(agentstart.Options{
+	line, err := agentCommand(agentOptions{
 		Harness: h, Prompt: prompt, Briefing: b.text, File: b.file, Workdir: dir, Env: env,
 		NoProviderTools: s.Box != nil && !s.Box.Gateway.RunsProviderTools(workorder.NetworkMode(s.Network)),
 	})

@@ -224,7 +224,8 @@ type speech struct {
 }
 
 var (
-	goNoise   = lazyregexp.New(`^\s*(?:=== (?:RUN|PAUSE|CONT|NAME)|--- (?:FAIL|PASS|SKIP|BENCH):|PASS$|FAIL$|FAIL\t|exit status \d+$|coverage: )`)
+	goNoise = lazyregexp.New(`^\s*(?:=== (?:RUN|PAUSE|CONT|NAME)|--- (?:FAIL|PASS|SKIP|BENCH):|` +
+		`PASS$|FAIL$|FAIL\t|exit status \d+$|coverage: )`)
 	goTelling = lazyregexp.New(`^\s*(?:\S+\.go:\d+:|panic:|fatal error:|WARNING: DATA RACE|\S+: .*timed out)`)
 	goPanic   = lazyregexp.New(`^\s*(?:panic: |fatal error: |signal: )|^panic:`)
 )

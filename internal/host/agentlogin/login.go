@@ -1,5 +1,5 @@
-// Package agentlogin reads the logins that agents' programs have on this machine. It changes none: a token that has expired is renewed by its
-// own program.
+// Package agentlogin reads the logins of agents' programs on this machine. It changes none: only an agent's program
+// renews its expired token.
 package agentlogin
 
 import (

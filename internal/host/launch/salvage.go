@@ -14,7 +14,9 @@ import (
 
 // salvage copies out of a stopped box the work that its result says is still in it. With all, it copies every commit, since a killed box
 // gives no result. After an error the box still holds the only copy.
-func (c collector) salvage(ctx context.Context, rec *taskstore.Record, res *workorder.Result, box string, all bool) (said []string, err error) {
+func (c collector) salvage(
+	ctx context.Context, rec *taskstore.Record, res *workorder.Result, box string, all bool,
+) (said []string, err error) {
 	left := res.Reasons.Has(workorder.ReasonLeft)
 	bundle := filepath.Join(rec.Dir, workorder.BundleFile)
 	if _, err := os.Stat(bundle); err != nil && (left || all) && rec.TargetBranch != "" {

@@ -255,6 +255,7 @@ func (i Images) unpack(ctx context.Context, id, from, dir string) error {
 		return err
 	}
 	defer r.Close()
-	_, err = archive.Unpack(filepath.Join(dir, path.Dir(from)), r, archive.Options{Exact: true, MaxFiles: maxRootFiles, MaxBytes: maxRootBytes})
+	limits := archive.Options{Exact: true, MaxFiles: maxRootFiles, MaxBytes: maxRootBytes}
+	_, err = archive.Unpack(filepath.Join(dir, path.Dir(from)), r, limits)
 	return err
 }

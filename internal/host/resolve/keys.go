@@ -258,7 +258,8 @@ func (g *Resolved) sayLogins(getenv func(string) string, now time.Time) {
 		if i < 0 || s.From[i].Scheme != projects.SecretLogin {
 			continue
 		}
-		if l, err := agentlogin.Read(getenv, s.From[i].Target, s.Name, now); err == nil { // else it went in this moment, and is said when it is read
+		// A login that has just disappeared is reported when it is read.
+		if l, err := agentlogin.Read(getenv, s.From[i].Target, s.Name, now); err == nil {
 			g.sayLogin(l, now)
 		}
 	}

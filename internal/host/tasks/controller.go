@@ -342,8 +342,9 @@ func (s GivenFlags) given(flag string) bool { _, given := s.Given[flag]; return 
 // given one, the one that is found, or for a detected project none.
 func Remember(verb Verb, rec *taskstore.Record, said GivenFlags) (taskstore.Request, error) {
 	if said.Out != "" && filepath.Join(said.Out, rec.TaskID) != rec.Dir {
-		return taskstore.Request{}, exiterr.New(workorder.ExitUsage, fmt.Errorf("the output of %s lies in %s: all attempts of a task lie together, "+
-			"leave out --out", rec.TaskID, rec.Dir), "")
+		return taskstore.Request{}, exiterr.New(workorder.ExitUsage,
+			fmt.Errorf("the output of %s lies in %s: all attempts of a task lie together, "+
+				"leave out --out", rec.TaskID, rec.Dir), "")
 	}
 	was := taskstore.Request{Overrides: Overrides(rec.Request.Overrides, said)}
 	switch {
@@ -379,8 +380,9 @@ func Overrides(was map[string]string, said GivenFlags) map[string]string {
 // CheckBranch refuses a branch that cannot be the task's.
 func (a Request) CheckBranch() error {
 	if a.Branch != "" && !workorder.OwnBranch(a.Task, a.Branch) {
-		return exiterr.New(workorder.ExitUsage, fmt.Errorf("--target-branch %s cannot be the branch of %s: its name begins with agent/%s", a.Branch,
-			a.Task, a.Task), "")
+		return exiterr.New(workorder.ExitUsage,
+			fmt.Errorf("--target-branch %s cannot be the branch of %s: its name begins with agent/%s", a.Branch,
+				a.Task, a.Task), "")
 	}
 	return nil
 }

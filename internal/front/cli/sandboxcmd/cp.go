@@ -96,7 +96,8 @@ func sidesOf(from, to string) (src, dst side, err error) {
 		err = exiterr.New(workorder.ExitUsage, fmt.Errorf("%s and %s are both in a sandbox: copy out of one, then into the other", from, to),
 			"a file of this machine with a colon in its name is ./NAME")
 	case strings.HasPrefix(from, ":") || strings.HasPrefix(to, ":"):
-		err = exiterr.New(workorder.ExitUsage, errors.New("a sandbox's name is empty"), "a file of this machine with a colon in its name is ./NAME")
+		err = exiterr.New(workorder.ExitUsage, errors.New("a sandbox's name is empty"),
+			"a file of this machine with a colon in its name is ./NAME")
 	case name == "":
 		err = exiterr.New(workorder.ExitUsage, fmt.Errorf("neither %s nor %s is in a sandbox", from, to), cpHint)
 	case !sandbox.ValidName(name):

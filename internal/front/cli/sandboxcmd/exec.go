@@ -247,7 +247,9 @@ func (k keys) Read(p []byte) (int, error) {
 const defaultRows, defaultCols = 24, 80
 
 // leave starts the command in the background.
-func (o *execOptions) leave(ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox, c sandbox.Command, ports []portforward.Port) error {
+func (o *execOptions) leave(
+	ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox, c sandbox.Command, ports []portforward.Port,
+) error {
 	p, err := sb.Start(ctx, c)
 	if err != nil {
 		return app.SandboxError(err)
@@ -272,7 +274,9 @@ func (o *execOptions) leave(ctx context.Context, f *cmdutil.Factory, sb *sandbox
 }
 
 // report runs the command to its end and prints a document.
-func (o *execOptions) report(ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox, c sandbox.Command, ports []portforward.Port) error {
+func (o *execOptions) report(
+	ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox, c sandbox.Command, ports []portforward.Port,
+) error {
 	started := time.Now()
 	r, err := sb.Run(ctx, c)
 	if errors.Is(err, sandbox.ErrLimitReached) { // it could not be started, and that is an end

@@ -82,7 +82,9 @@ func (o *logsOptions) do(ctx context.Context, id string, f *cmdutil.Factory) err
 }
 
 // follow shows a run to its end and ends with its exit code.
-func follow(ctx context.Context, f *cmdutil.Factory, be *app.Backend, st *taskstore.Store, rec *taskstore.Record, view *cmdutil.View) error {
+func follow(
+	ctx context.Context, f *cmdutil.Factory, be *app.Backend, st *taskstore.Store, rec *taskstore.Record, view *cmdutil.View,
+) error {
 	view.Told = true
 	res, err := f.Tasks().Launcher(be, st, view.Event).Watch(ctx, rec)
 	view.Close()

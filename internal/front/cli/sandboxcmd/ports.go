@@ -34,7 +34,8 @@ stay until --remove or 'down', also when the sandbox is stopped or recreated.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
-				return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name", cmd.CommandPath()), "`sandbox-agent ps` lists sandboxes")
+				return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name", cmd.CommandPath()),
+					"`sandbox-agent ps` lists sandboxes")
 			case o.remove && len(args) == 1:
 				return exiterr.New(workorder.ExitUsage, errors.New("--remove needs ports"), "for example: sandbox-agent ports dev --remove 3000")
 			}

@@ -297,7 +297,8 @@ exit code; 124 means that it reached --timeout.`,
 			if o.lease != "" && len(o.exec.Argv) > 0 {
 				return nil
 			}
-			return exiterr.New(workorder.ExitUsage, errors.New("name a lease and a command"), "for example: sandbox-agent pool exec L-a1b2c3 uname -a")
+			return exiterr.New(workorder.ExitUsage, errors.New("name a lease and a command"),
+				"for example: sandbox-agent pool exec L-a1b2c3 uname -a")
 		},
 		ValidArgsFunction: completeLeases(f, socket),
 		RunE: func(cmd *cobra.Command, _ []string) error {

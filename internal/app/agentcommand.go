@@ -1,5 +1,4 @@
-// Package agentstart starts agents' programs at a terminal, with a user who can answer, in a sandbox that isolates them.
-package agentstart
+package app
 
 import (
 	"bytes"
@@ -14,8 +13,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Options configure the start of an agent.
-type Options struct {
+// agentOptions configure the start of an agent.
+type agentOptions struct {
 	Harness workorder.Harness
 	// Prompt is the first message to the agent; "" waits for the user.
 	Prompt string
@@ -34,46 +33,46 @@ var (
 	opencodeCLI = agentkind.Of(agentkind.Opencode)
 )
 
-// EnvNames returns the variables of the sandbox that Options.Env needs.
-func EnvNames() []string {
+// agentEnvNames returns the variables of the sandbox that agentOptions.Env needs.
+func agentEnvNames() []string {
 	return []string{
 		"HOME", claudeCode.DirVariable, codexCLI.DirVariable, agentkind.AnthropicKey, agentkind.OpenAIKey, agentkind.CodexKey,
 		workorder.APIAnthropic.BaseURLVariable(), workorder.APIOpenAI.BaseURLVariable(),
 	}
 }
 
-// Invocation is an agent's command with its variables and files.
-type Invocation struct {
+// agentInvocation is an agent's command with its variables and files.
+type agentInvocation struct {
 	Argv []string
 	Env  []string // NAME=value
-	// Files are to be written before the start, by their paths in the sandbox. Each function gets the present content, nil without a file,
-	// and returns the new one.
+	// Files are to be written before the start, by their paths in the sandbox. Each function gets the present content,
+	// nil without a file, and returns the new one.
 	Files map[string]func(old []byte) ([]byte, error)
 }
 
-// CommandFor returns the command that starts the agent's program. The program asks the user nothing before it works, except for a login if
-// there is no key.
-func CommandFor(o Options) (Invocation, error) {
+// agentCommand returns the command that starts the agent's program. The program asks the user nothing before it
+// works, except for a login if there is no key.
+func agentCommand(o agentOptions) (agentInvocation, error) {
 	switch h := o.Harness; h.Name {
 	case workorder.HarnessClaudeCode:
-		return claude(o), nil
+		return claudeCommand(o), nil
 	case workorder.HarnessCodex:
-		return codex(o), nil
+		return codexCommand(o), nil
 	case workorder.HarnessOpencode:
-		return opencode(o)
+		return opencodeCommand(o)
 	case workorder.HarnessCommand:
-		return Invocation{
+		return agentInvocation{
 			Argv: append(slices.Clone(h.Command), h.Args...),
 			Env:  []string{"SANDBOX_AGENT_BRIEFING_FILE=" + o.File, "SANDBOX_AGENT_PROMPT=" + o.Prompt},
 		}, nil
 	}
-	return Invocation{}, fmt.Errorf("agent %q: use one of %v", o.Harness.Name, workorder.Harnesses())
+	return agentInvocation{}, fmt.Errorf("agent %q: use one of %v", o.Harness.Name, workorder.Harnesses())
 }
 
 // claude has no questions of its first start in a sandbox that is made for it.
-func claude(o Options) Invocation {
+func claudeCommand(o agentOptions) agentInvocation {
 	argv := model(append(slices.Clone(claudeCode.Terminal), "--append-system-prompt", o.Briefing), o.Harness)
-	return Invocation{
+	return agentInvocation{
 		Argv: prompted(argv, o.Prompt), Env: append([]string{"IS_SANDBOX=1"}, claudeCode.Env...),
 		Files: map[string]func([]byte) ([]byte, error){
 			path.Join(cmp.Or(o.Env[claudeCode.DirVariable], o.Env["HOME"]), ".claude.json"): o.claudeAnswers,
@@ -83,7 +82,7 @@ func claude(o Options) Invocation {
 
 // claudeAnswers answers the questions of Claude Code at its first start, at the first start in a directory, and about a key that it has
 // not seen. Its other settings in the file stay.
-func (o Options) claudeAnswers(old []byte) ([]byte, error) {
+func (o agentOptions) claudeAnswers(old []byte) ([]byte, error) {
 	var all map[string]any
 	known := json.NewDecoder(bytes.NewReader(old))
 	known.UseNumber() // of any size
@@ -119,7 +118,7 @@ func object(in map[string]any, name string) map[string]any {
 }
 
 // codex configures a provider: only for such a one the program accepts a key instead of a login.
-func codex(o Options) Invocation {
+func codexCommand(o agentOptions) agentInvocation {
 	argv := slices.Clone(codexCLI.Terminal)
 	config := func(format string, args ...any) { argv = append(argv, "-c", fmt.Sprintf(format, args...)) }
 	argv = append(argv, "--disable", "shell_snapshot") // a file with all variables, keys too
@@ -136,7 +135,7 @@ func codex(o Options) Invocation {
 		config(`model_provider="sandbox"`)
 		break
 	}
-	return Invocation{
+	return agentInvocation{
 		Argv: prompted(model(argv, o.Harness), o.Prompt),
 		Files: map[string]func([]byte) ([]byte, error){
 			path.Join(codexCLI.DirIn(func(name string) string { return o.Env[name] }), "AGENTS.md"): o.codexBriefing,
@@ -144,7 +143,7 @@ func codex(o Options) Invocation {
 	}
 }
 
-func (o Options) codexBriefing(old []byte) ([]byte, error) {
+func (o agentOptions) codexBriefing(old []byte) ([]byte, error) {
 	if old != nil {
 		return old, nil
 	}
@@ -152,12 +151,12 @@ func (o Options) codexBriefing(old []byte) ([]byte, error) {
 }
 
 // server returns the URL of an API, with its version.
-func (o Options) server(api workorder.ModelAPI) string {
+func (o agentOptions) server(api workorder.ModelAPI) string {
 	return api.VersionedURL(o.Env[api.BaseURLVariable()])
 }
 
 // opencode gets the addresses of its models here, whatever the repository configures, and does not request a list of models.
-func opencode(o Options) (Invocation, error) {
+func opencodeCommand(o agentOptions) (agentInvocation, error) {
 	providers := map[string]any{}
 	h := o.Harness
 	env := slices.Clone(opencodeCLI.Env)
@@ -186,13 +185,13 @@ func opencode(o Options) (Invocation, error) {
 		"autoupdate": false, "share": "disabled", "provider": providers,
 	})
 	if err != nil {
-		return Invocation{}, err
+		return agentInvocation{}, err
 	}
 	argv := model(slices.Clone(opencodeCLI.Terminal), h)
 	if o.Prompt != "" {
 		argv = append(argv, "--prompt="+o.Prompt) // it may begin with a hyphen
 	}
-	return Invocation{Argv: argv, Env: append(env, "OPENCODE_CONFIG_CONTENT="+string(config))}, nil
+	return agentInvocation{Argv: argv, Env: append(env, "OPENCODE_CONFIG_CONTENT="+string(config))}, nil
 }
 
 func model(argv []string, h workorder.Harness) []string {

@@ -1,4 +1,4 @@
-package agentstart
+package app
 
 import (
 	"encoding/json"
@@ -11,7 +11,7 @@ import (
 )
 
 // everything is all of a command that its program can read.
-func everything(t *testing.T, c Invocation) string {
+func everything(t *testing.T, c agentInvocation) string {
 	t.Helper()
 	all := strings.Join(append(slices.Clone(c.Argv), c.Env...), "\x00")
 	for _, content := range c.Files {
@@ -25,11 +25,11 @@ func everything(t *testing.T, c Invocation) string {
 }
 
 // Every harness has a line, with its model, its arguments and what it is told.
-func TestLine(t *testing.T) {
+func TestAgentCommand(t *testing.T) {
 	t.Parallel()
 	for _, name := range workorder.Harnesses() {
 		h := workorder.Harness{Name: name, Model: "m", Args: []string{"--more"}, Command: []string{"mine"}}
-		c, err := CommandFor(Options{Harness: h, Prompt: "-do it", Briefing: "told", File: "/w/b.md", Workdir: "/w", Env: map[string]string{"HOME": "/h"}})
+		c, err := agentCommand(agentOptions{Harness: h, Prompt: "-do it", Briefing: "told", File: "/w/b.md", Workdir: "/w", Env: map[string]string{"HOME": "/h"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,13 +46,13 @@ func TestLine(t *testing.T) {
 			t.Errorf("%s: %q", name, c.Argv)
 		}
 	}
-	if c, err := CommandFor(Options{Harness: workorder.Harness{Name: "other"}}); err == nil {
+	if c, err := agentCommand(agentOptions{Harness: workorder.Harness{Name: "other"}}); err == nil {
 		t.Errorf("%+v", c)
 	}
 }
 
 // A key is used without a question, at the server that the sandbox names, and never written down.
-func TestKeys(t *testing.T) {
+func TestAgentKeys(t *testing.T) {
 	t.Parallel()
 	const key = "sk-0123456789-0123456789-0123456789"
 	for name, row := range map[string]struct {
@@ -72,7 +72,7 @@ func TestKeys(t *testing.T) {
 		"opencode, claude":    {workorder.Harness{Name: "opencode", Model: "claude-x"}, map[string]string{agentkind.OpenAIKey: key, agentkind.AnthropicKey: key}, false, []string{"anthropic/claude-x"}, nil},
 		"opencode, own model": {workorder.Harness{Name: "opencode", Model: "mine/x"}, map[string]string{agentkind.OpenAIKey: key}, false, []string{"\x00mine/x"}, nil},
 	} {
-		c, err := CommandFor(Options{Harness: row.h, Workdir: "/w", Env: row.env, NoProviderTools: row.no})
+		c, err := agentCommand(agentOptions{Harness: row.h, Workdir: "/w", Env: row.env, NoProviderTools: row.no})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +93,7 @@ func TestKeys(t *testing.T) {
 // What Claude Code has in its file stays, also where it cannot be read.
 func TestClaudeAnswers(t *testing.T) {
 	t.Parallel()
-	o := Options{Workdir: "/w", Env: map[string]string{agentkind.AnthropicKey: "new"}}
+	o := agentOptions{Workdir: "/w", Env: map[string]string{agentkind.AnthropicKey: "new"}}
 	b, err := o.claudeAnswers([]byte(`{"own":12345678901234567890,"projects":{"/w":{"cost":2},"/x":{}},"customApiKeyResponses":{"approved":["old"],"rejected":["no"]}}`))
 	if err != nil {
 		t.Fatal(err)
