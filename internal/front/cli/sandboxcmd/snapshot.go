@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -103,6 +104,9 @@ func newSnapshotListCmd(f *cmdutil.Factory) *cobra.Command {
 				all, err = m.Snapshots().List(cmd.Context())
 			} else {
 				all, err = m.Snapshots().ListOf(cmd.Context(), args[0])
+				if err == nil && len(all) == 0 && !slices.Contains(f.KnownNames(cmd.Context()), args[0]) {
+					err = sandbox.ErrNotFound
+				}
 				err = f.UnknownName(cmd.Context(), args[0], err)
 			}
 			if err != nil {
@@ -146,7 +150,7 @@ the snapshot before-restore. A sandbox that was removed comes back.`,
 			defer m.Close()
 			sb, err := m.Snapshots().Restore(ctx, args[0], args[1])
 			if err != nil {
-				return app.SandboxError(err)
+				return snapshotError(err)
 			}
 			defer sb.Close()
 			f.Endpoints().Ensure(ctx, sb.Name())
@@ -185,11 +189,18 @@ sandbox is removed or reset.`,
 				}
 				errs = append(errs, f.Done(asJSON, map[string]string{"removed": name}, "%s", name))
 			}
-			return app.SandboxError(errors.Join(errs...))
+			return snapshotError(errors.Join(errs...))
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print each removed one as JSON")
 	return cmd
+}
+
+func snapshotError(err error) error {
+	if errors.Is(err, sandbox.ErrNotFound) && !errors.Is(err, sandbox.ErrOtherOwner) {
+		return app.NotFound(err, "list snapshots with: sandbox-agent snapshot list")
+	}
+	return app.SandboxError(err)
 }
 
 // NewCmdFork makes the command.
