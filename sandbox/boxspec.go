@@ -106,8 +106,8 @@ func (cr *creator) envelope(ctx context.Context, s Spec, task string) (*workorde
 	if s.Network != NetworkRestricted {
 		o.Network.Allow = nil
 	}
-	o.Limits.MemoryBytes, o.Limits.PIDs = limit(s.Limits.MemoryBytes), limit(s.Limits.PIDs)
-	o.Limits.CPUs = float64(limit(int64(s.Limits.CPUs*1000))) / 1000
+	l := s.Limits.effective()
+	o.Limits.MemoryBytes, o.Limits.CPUs, o.Limits.PIDs = l.MemoryBytes, l.CPUs, l.PIDs
 	if s.Repo != "" {
 		o.Repo, o.CloneURL, o.Branch, o.TargetBranch = s.Repo, s.Repo, s.Ref, "sandbox/"+s.Name
 		if filepath.IsAbs(s.Repo) {

@@ -48,22 +48,30 @@ type Command struct {
 // Size is a terminal's size in characters.
 type Size struct{ Rows, Cols uint16 }
 
+// ExitStatus is how a command or a cell of a session ended.
+type ExitStatus struct {
+	// ExitCode is a shell's: 128+n after signal n, 127 program not found, 126 not executable. Of a cell it is 0, 1 after an
+	// exception, or the code's exit code; for bash that of the last command.
+	ExitCode int `json:"exit_code"`
+	// Signal is the signal that ended the command; 0 if none did.
+	Signal   syscall.Signal `json:"signal,omitempty"`
+	TimedOut bool           `json:"timed_out"`
+	// OutOfMemory reports that the kernel killed the command, or a process it started, at the sandbox's memory limit.
+	OutOfMemory bool `json:"out_of_memory"`
+	// Truncated reports that the output exceeded MaxOutput.
+	Truncated bool `json:"truncated"`
+	// Reason is why the command did not start, or why its end is unknown; otherwise "".
+	Reason string `json:"error,omitempty"`
+}
+
 // RunResult is the outcome of a command.
 type RunResult struct {
-	Stdout []byte // set by Run; with a Terminal all output
-	Stderr []byte
-	// Truncated reports that the output exceeded MaxOutput.
-	Truncated bool
-	ExitCode  int // as a shell's: 128+n after signal n, 127 program not found, 126 not executable
-	Signal    syscall.Signal
-	TimedOut  bool
-	// OutOfMemory reports that the kernel killed the command, or a process it started, at the sandbox's memory limit.
-	OutOfMemory bool
-	Duration    time.Duration
+	ExitStatus
+	Stdout   []byte // set by Run; with a Terminal all output
+	Stderr   []byte
+	Duration time.Duration
 	// ID is the command's id, for Attach.
 	ID string
-	// Reason is why the command did not start, or why its end is unknown; otherwise "".
-	Reason string
 }
 
 // Check validates the command. Its error is an ErrInvalidSpec with all mistakes.
@@ -212,12 +220,9 @@ func (p *Process) Wait(ctx context.Context, stdout, stderr io.Writer) (RunResult
 	}
 	if p.late || errors.Is(err, wireclient.ErrLate) {
 		return RunResult{
-			ID:        p.ID(),
-			ExitCode:  lateCode,
-			TimedOut:  true,
-			Truncated: lost > 0,
-			Duration:  time.Since(p.began),
-			Reason:    lateReason,
+			ID:         p.ID(),
+			Duration:   time.Since(p.began),
+			ExitStatus: ExitStatus{ExitCode: lateCode, TimedOut: true, Truncated: lost > 0, Reason: lateReason},
 		}, nil
 	}
 	if err != nil {
@@ -227,8 +232,10 @@ func (p *Process) Wait(ctx context.Context, stdout, stderr io.Writer) (RunResult
 		p.in.note(sandboxstore.Event{Event: sandboxstore.EventExecuted, Program: p.program, Code: &exit.Code, Millis: exit.DurationMS})
 	}
 	return RunResult{
-		ID: p.ID(), ExitCode: exit.Code, Signal: syscall.Signal(exit.Signal), TimedOut: exit.TimedOut, OutOfMemory: exit.OutOfMemory,
-		Duration: time.Duration(exit.DurationMS) * time.Millisecond, Reason: exit.Error, Truncated: lost > 0,
+		ID: p.ID(), Duration: time.Duration(exit.DurationMS) * time.Millisecond, ExitStatus: ExitStatus{
+			ExitCode: exit.Code, Signal: syscall.Signal(exit.Signal), TimedOut: exit.TimedOut, OutOfMemory: exit.OutOfMemory,
+			Truncated: lost > 0, Reason: exit.Error,
+		},
 	}, nil
 }
 

@@ -334,8 +334,7 @@ func (cr *creator) make(ctx context.Context, r runtime.SandboxRuntime, s Spec, s
 	stand.Labels = map[string]string{labelName: s.Name, labelSpec: string(spec), labelOwner: owner, labelImage: snapshot}
 	stand.Root, stand.NetworkNone, stand.OCIRuntime = s.Root, s.Network == NetworkNone, s.OCIRuntime
 	stand.Throwaway = s.Lifetime == LifetimeEphemeral
-	stand.MemoryBytes, stand.PIDs = limit(s.Limits.MemoryBytes), limit(s.Limits.PIDs)
-	stand.CPUs = float64(limit(int64(s.Limits.CPUs*1000))) / 1000
+	stand.Limits = s.Limits.effective()
 	if s.Runtime == RuntimeBox {
 		stand.Labels[labelTask] = workorder.NewTaskID()
 		if stand.Box, err = cr.envelope(ctx, s, stand.Labels[labelTask]); err != nil {
@@ -384,7 +383,7 @@ func (cr *creator) guestOf(s Spec) runtime.SandboxSpec {
 	}
 	if s.Nested {
 		stand.Config.User = "" // the process that makes leases is root
-		l := &wire.NestedConfig{User: s.User, Dir: s.Dir, Bytes: limit(s.Limits.MemoryBytes), Network: s.Network != NetworkNone}
+		l := &wire.NestedConfig{User: s.User, Dir: s.Dir, Bytes: s.Limits.effective().MemoryBytes, Network: s.Network != NetworkNone}
 		for _, b := range s.Mounts {
 			l.Mounts = append(l.Mounts, b.Target)
 		}

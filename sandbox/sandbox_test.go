@@ -23,7 +23,7 @@ func TestSpec(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	got, err = Spec{Image: "i", Lifetime: LifetimeEphemeral, Limits: Limits{NoLimit, NoLimit, NoLimit}}.complete()
-	if err != nil || got.Name == "" || got.OwnerTimeout != DefaultOwnerTimeout || limit(got.Limits.PIDs) != 0 {
+	if err != nil || got.Name == "" || got.OwnerTimeout != DefaultOwnerTimeout || got.Limits.effective().PIDs != 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	// Every mistake is told, all at once.

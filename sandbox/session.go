@@ -132,22 +132,17 @@ type Display struct {
 
 // CellResult is the outcome of a cell. A failed cell is not an error.
 type CellResult struct {
+	ExitStatus
 	Stdout, Stderr []byte
-	// Truncated reports that the output exceeded MaxOutput.
-	Truncated bool
-	OK        bool
+	OK             bool
 	// Value is the printed value of the last expression; "" if there is none.
 	Value string
 	// Error is the name of the raised exception, and Message its text. The traceback is in Stderr.
 	Error, Message string
-	// ExitCode is 0, 1 after an exception, or the code's exit code; for bash that of the last command.
-	ExitCode    int
-	TimedOut    bool
-	Interrupted bool
+	Interrupted    bool
 	// Ended reports that the interpreter ended and its state is lost.
-	Ended       bool
-	OutOfMemory bool
-	Duration    time.Duration
+	Ended    bool
+	Duration time.Duration
 }
 
 // Run runs a cell to its end. Cells of a session run one at a time; others wait. The end of ctx interrupts the cell.
@@ -176,9 +171,11 @@ func (s *Session) Run(ctx context.Context, c Cell) (CellResult, error) {
 		return CellResult{}, err
 	}
 	return CellResult{
-		Stdout: out.Bytes(), Stderr: errOut.Bytes(), Truncated: out.Cut() || errOut.Cut(),
-		OK: end.OK, Value: end.Value, Error: end.Error, Message: end.Message, ExitCode: end.Code, TimedOut: end.TimedOut,
-		Interrupted: end.Interrupted, Ended: end.Ended, OutOfMemory: end.OutOfMemory, Duration: time.Duration(end.DurationMS) * time.Millisecond,
+		Stdout: out.Bytes(), Stderr: errOut.Bytes(), OK: end.OK, Value: end.Value, Error: end.Error, Message: end.Message,
+		Interrupted: end.Interrupted, Ended: end.Ended, Duration: time.Duration(end.DurationMS) * time.Millisecond,
+		ExitStatus: ExitStatus{
+			ExitCode: end.Code, TimedOut: end.TimedOut, OutOfMemory: end.OutOfMemory, Truncated: out.Cut() || errOut.Cut(),
+		},
 	}, nil
 }
 

@@ -75,8 +75,7 @@ func TestSessionHostile(t *testing.T) {
 			took := time.Since(began)
 			if r.OK == row.failed || r.Ended != row.ended || r.TimedOut != (row.timeout > 0) || took > 8*time.Second {
 				t.Errorf("after %s: %.300q, %.300q, %+v", took, r.Stdout, r.Stderr, CellResult{
-					OK: r.OK, Ended: r.Ended,
-					Error: fmt.Sprintf("%.80s", r.Error), ExitCode: r.ExitCode, TimedOut: r.TimedOut,
+					OK: r.OK, Ended: r.Ended, Error: fmt.Sprintf("%.80s", r.Error), ExitStatus: r.ExitStatus,
 				})
 			}
 			if row.ended || strings.Contains(name, "closed") {
@@ -85,7 +84,7 @@ func TestSessionHostile(t *testing.T) {
 			// what a child prints meanwhile may crowd it out
 			if r := cell(t, s, Cell{Code: says[1], Timeout: 10 * time.Second}); !r.OK || !r.Truncated && !strings.Contains(string(r.Stdout),
 				"41\n") {
-				t.Errorf("then: %.100q, %.300q, %+v", r.Stdout, r.Stderr, CellResult{OK: r.OK, Ended: r.Ended, Truncated: r.Truncated})
+				t.Errorf("then: %.100q, %.300q, %+v", r.Stdout, r.Stderr, CellResult{OK: r.OK, Ended: r.Ended, ExitStatus: r.ExitStatus})
 			}
 		})
 	}

@@ -121,7 +121,7 @@ func check(t *testing.T, w want, r CellResult) {
 		r.Ended != w.ended || r.TimedOut != w.timedOut || w.failed != "" && !slices.Contains(strings.Split(w.failed, "|"), r.Error) ||
 		w.stderr >= 0 && len(r.Stderr) != w.stderr || w.stderr < 0 && len(r.Stderr) == 0 {
 		t.Errorf("%.60q after %s: %.80q, %d bytes of errors %.300q, %+v", w.code, r.Duration, r.Stdout, len(r.Stderr), r.Stderr,
-			CellResult{Value: r.Value, OK: r.OK, ExitCode: r.ExitCode, Error: r.Error, Ended: r.Ended, TimedOut: r.TimedOut})
+			CellResult{Value: r.Value, OK: r.OK, Error: r.Error, Ended: r.Ended, ExitStatus: r.ExitStatus})
 	}
 }
 

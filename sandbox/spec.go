@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -372,8 +373,12 @@ const maxCPUs = 1 << 20
 // minPIDs is the minimum of processes and threads: the guest has some 30, and 10 for each command.
 const minPIDs = 64
 
-// limit converts a limit to the engine's value: 0 for none.
-func limit(n int64) int64 { return max(n, 0) }
+// effective returns the limits of a complete spec as runtimes take them: 0 for none, processors in thousandths.
+func (l Limits) effective() runtime.Limits {
+	return runtime.Limits{
+		MemoryBytes: max(l.MemoryBytes, 0), CPUs: math.Trunc(max(l.CPUs, 0)*1000) / 1000, PIDs: max(l.PIDs, 0),
+	}
+}
 
 // leaseUser is the first user of most distributions.
 const leaseUser = "1000:1000"

@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -150,18 +149,13 @@ type Result struct {
 	Stdout string `json:"stdout"`
 	Stderr string `json:"stderr"`
 	// Value is the value of a session's last expression.
-	Value    string `json:"value,omitempty"`
-	ExitCode int    `json:"exit_code"`
-	TimedOut bool   `json:"timed_out"`
+	Value string `json:"value,omitempty"`
+	sandbox.ExitStatus
 	// Ended reports that the session has ended.
-	Ended       bool  `json:"ended,omitempty"`
-	OutOfMemory bool  `json:"out_of_memory"`
-	Truncated   bool  `json:"truncated"`
-	DurationMS  int64 `json:"duration_ms"`
+	Ended      bool  `json:"ended,omitempty"`
+	DurationMS int64 `json:"duration_ms"`
 	// Limit is the exceeded timeout, for TimedOut.
 	Limit time.Duration `json:"-"`
-	// Signal is the signal that ended the code; 0 if none did.
-	Signal syscall.Signal `json:"-"`
 }
 
 // Text formats the result for a person or model: standard output and standard error, with a line between them, followed
@@ -306,7 +300,8 @@ func (r *launcher) once(ctx context.Context, e Preset, in sandbox.Executor, q Re
 	end, err := p.Wait(ctx, to, errTo)
 	// Code that starts processes endlessly can keep the guest from ending it and from answering.
 	if errors.Is(err, sandbox.ErrConnectionLost) && ctx.Err() == nil && time.Since(began) > e.Timeout {
-		end, err = sandbox.RunResult{TimedOut: true, Duration: time.Since(began)}, nil
+		end = sandbox.RunResult{ExitStatus: sandbox.ExitStatus{TimedOut: true}, Duration: time.Since(began)}
+		err = nil
 	}
 	if err != nil {
 		return res, err
@@ -314,8 +309,8 @@ func (r *launcher) once(ctx context.Context, e Preset, in sandbox.Executor, q Re
 	if end.Reason != "" {
 		fmt.Fprintf(errTo, "%s\n", end.Reason)
 	}
-	res.Stdout, res.Stderr, res.Truncated = valid(out.Bytes()), valid(errOut.Bytes()), out.Cut() || errOut.Cut() || end.Truncated
-	res.ExitCode, res.Signal, res.TimedOut, res.OutOfMemory = end.ExitCode, end.Signal, end.TimedOut, end.OutOfMemory
+	res.Stdout, res.Stderr, res.ExitStatus = valid(out.Bytes()), valid(errOut.Bytes()), end.ExitStatus
+	res.Truncated = res.Truncated || out.Cut() || errOut.Cut()
 	res.DurationMS = end.Duration.Milliseconds()
 	if res.TimedOut && res.ExitCode == 0 {
 		res.ExitCode = timedOut

@@ -57,11 +57,11 @@ func TestText(t *testing.T) {
 	t.Parallel()
 	for want, r := range map[string]Result{
 		"out":                        {Stdout: "out"},
-		"err":                        {Stderr: "err", ExitCode: 1},
+		"err":                        {Stderr: "err", ExitStatus: sandbox.ExitStatus{ExitCode: 1}},
 		"out\n--- stderr ---\nerr":   {Stdout: "out\n", Stderr: "err"},
 		"a\n7":                       {Stdout: "a", Value: "7"},
-		"Command timed out after 1s": {TimedOut: true, Limit: time.Second},
-		"Exit code: 3":               {ExitCode: 3},
+		"Command timed out after 1s": {ExitStatus: sandbox.ExitStatus{TimedOut: true}, Limit: time.Second},
+		"Exit code: 3":               {ExitStatus: sandbox.ExitStatus{ExitCode: 3}},
 		"":                           {},
 	} {
 		if got := r.Text(); got != want {

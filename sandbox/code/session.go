@@ -197,8 +197,7 @@ func runCell(ctx context.Context, p Preset, in *sandbox.Session, q Request) (Res
 	})
 	res := Result{
 		Preset: p.Name, Session: q.Session, Stdout: valid(c.Stdout), Stderr: valid(c.Stderr),
-		Value: c.Value, ExitCode: c.ExitCode, TimedOut: c.TimedOut, Ended: c.Ended, OutOfMemory: c.OutOfMemory,
-		Truncated: c.Truncated, DurationMS: c.Duration.Milliseconds(), Limit: p.Timeout,
+		Value: c.Value, ExitStatus: c.ExitStatus, Ended: c.Ended, DurationMS: c.Duration.Milliseconds(), Limit: p.Timeout,
 	}
 	return res, err
 }

@@ -62,7 +62,7 @@ const (
 
 // TellEnd prints what the exit code does not say: why a command could not be started, and what ended it. more says
 // how to get more memory; limit is the timeout, or 0 if it is not known.
-func (f *Factory) TellEnd(r sandbox.RunResult, limit time.Duration, more string) {
+func (f *Factory) TellEnd(r sandbox.ExitStatus, limit time.Duration, more string) {
 	if r.Reason != "" {
 		fmt.Fprintln(f.Stderr, "error: "+r.Reason)
 	}
@@ -96,7 +96,7 @@ func UnknownEnd(ctx context.Context, err error) error {
 }
 
 // ExitOf returns an error with the exit code of a command; nil for 0.
-func ExitOf(r sandbox.RunResult) error {
+func ExitOf(r sandbox.ExitStatus) error {
 	switch {
 	case r.TimedOut:
 		return Exit(ExitTimedOut)

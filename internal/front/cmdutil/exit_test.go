@@ -14,17 +14,17 @@ import (
 func TestTellEnd(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		r    sandbox.RunResult
+		r    sandbox.ExitStatus
 		told bool
 	}{
-		"ended":         {sandbox.RunResult{}, false},
-		"failed":        {sandbox.RunResult{ExitCode: 137}, false},
-		"timeout":       {sandbox.RunResult{ExitCode: 143, Signal: syscall.SIGTERM, TimedOut: true}, true},
-		"out of memory": {sandbox.RunResult{ExitCode: 137, Signal: syscall.SIGKILL, OutOfMemory: true}, true},
-		"killed":        {sandbox.RunResult{ExitCode: 137, Signal: syscall.SIGKILL}, true},
-		"not started":   {sandbox.RunResult{ExitCode: 126, Reason: "no process is left"}, true},
-		"Ctrl-C":        {sandbox.RunResult{ExitCode: 130, Signal: syscall.SIGINT}, false},
-		"closed pipe":   {sandbox.RunResult{ExitCode: 141, Signal: syscall.SIGPIPE}, false},
+		"ended":         {sandbox.ExitStatus{}, false},
+		"failed":        {sandbox.ExitStatus{ExitCode: 137}, false},
+		"timeout":       {sandbox.ExitStatus{ExitCode: 143, Signal: syscall.SIGTERM, TimedOut: true}, true},
+		"out of memory": {sandbox.ExitStatus{ExitCode: 137, Signal: syscall.SIGKILL, OutOfMemory: true}, true},
+		"killed":        {sandbox.ExitStatus{ExitCode: 137, Signal: syscall.SIGKILL}, true},
+		"not started":   {sandbox.ExitStatus{ExitCode: 126, Reason: "no process is left"}, true},
+		"Ctrl-C":        {sandbox.ExitStatus{ExitCode: 130, Signal: syscall.SIGINT}, false},
+		"closed pipe":   {sandbox.ExitStatus{ExitCode: 141, Signal: syscall.SIGPIPE}, false},
 	} {
 		for _, limit := range []time.Duration{0, time.Second} {
 			var out bytes.Buffer

@@ -43,7 +43,7 @@ func (echo) Run(_ context.Context, q code.Request) (code.Result, error) {
 		return code.Result{Value: strings.Repeat("v", 1<<20), Session: "s", Lost: true}, nil
 	case "fails":
 		fmt.Fprint(q.Stderr, "no")
-		return code.Result{ExitCode: 3}, nil
+		return code.Result{ExitStatus: sandbox.ExitStatus{ExitCode: 3}}, nil
 	case "wrong":
 		return code.Result{}, sandbox.ErrInvalidSpec
 	case "shows":

@@ -29,7 +29,7 @@ func ok(f func(c sandbox.Cell)) func(sandbox.Cell) (sandbox.CellResult, error) {
 
 func raises(name string) func(sandbox.Cell) (sandbox.CellResult, error) {
 	return func(sandbox.Cell) (sandbox.CellResult, error) {
-		return sandbox.CellResult{Error: name, Message: "why", ExitCode: 1}, nil
+		return sandbox.CellResult{Error: name, Message: "why", ExitStatus: sandbox.ExitStatus{ExitCode: 1}}, nil
 	}
 }
 
@@ -228,7 +228,7 @@ func TestFailures(t *testing.T) {
 	t.Parallel()
 	fine := ok(func(sandbox.Cell) {})
 	ended := func(sandbox.Cell) (sandbox.CellResult, error) {
-		return sandbox.CellResult{Ended: true, ExitCode: 0}, nil
+		return sandbox.CellResult{Ended: true}, nil
 	}
 	lost := errors.New("lost")
 	tagged := `{"cell_type":"code","metadata":{"tags":["%s"]},"source":"bad","outputs":[],"execution_count":null}`
@@ -256,7 +256,7 @@ func TestFailures(t *testing.T) {
 				"a": fine, "bad": raises("E"), "end": ended,
 				"lost": func(sandbox.Cell) (sandbox.CellResult, error) { return sandbox.CellResult{}, lost },
 				"slow": func(sandbox.Cell) (sandbox.CellResult, error) {
-					return sandbox.CellResult{TimedOut: true, Error: "KeyboardInterrupt", ExitCode: 1}, nil
+					return sandbox.CellResult{Error: "KeyboardInterrupt", ExitStatus: sandbox.ExitStatus{TimedOut: true, ExitCode: 1}}, nil
 				},
 			}, row.o)
 			if row.want.Error == "SessionEnded" || row.want.Error == "TimedOut" {

@@ -82,18 +82,13 @@ type Output struct {
 
 // Result is how a command ended: one that fails is no error.
 type Result struct {
-	ExitCode int    `json:"exit_code"` // as a shell's
-	Stdout   string `json:"stdout"`    // what is not UTF-8 is replaced
-	Stderr   string `json:"stderr"`
+	sandbox.ExitStatus
+	Stdout string `json:"stdout"` // what is not UTF-8 is replaced
+	Stderr string `json:"stderr"`
 	// StdoutBytes and StderrBytes are Stdout and Stderr as they are, where those are not UTF-8.
 	StdoutBytes []byte `json:"stdout_base64,omitempty"`
 	StderrBytes []byte `json:"stderr_base64,omitempty"`
-	Signal      int    `json:"signal,omitempty"`
-	TimedOut    bool   `json:"timed_out"`
-	OutOfMemory bool   `json:"out_of_memory"`
-	Truncated   bool   `json:"truncated"`
 	DurationMS  int64  `json:"duration_ms"`
-	Error       string `json:"error,omitempty"` // why it could not be started
 }
 
 // Output is what the command printed on standard output, as it is.
@@ -117,9 +112,8 @@ func resultOf(r sandbox.RunResult) Result {
 		return b
 	}
 	return Result{
-		ExitCode: r.ExitCode, Stdout: string(r.Stdout), Stderr: string(r.Stderr), StdoutBytes: exact(r.Stdout), StderrBytes: exact(r.Stderr),
-		Signal: int(r.Signal), TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Truncated: r.Truncated,
-		DurationMS: r.Duration.Milliseconds(), Error: r.Reason,
+		ExitStatus: r.ExitStatus, Stdout: string(r.Stdout), Stderr: string(r.Stderr),
+		StdoutBytes: exact(r.Stdout), StderrBytes: exact(r.Stderr), DurationMS: r.Duration.Milliseconds(),
 	}
 }
 

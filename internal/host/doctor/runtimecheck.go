@@ -7,14 +7,14 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
 // Wish is what a sandbox is made with, beside what its kind decides.
 type Wish struct {
+	runtime.Limits
 	NetworkNone bool
-	MemoryBytes int64
-	PIDs        int64
-	CPUs        float64
 	User        string
 }
 
@@ -87,9 +87,9 @@ var promises = []promise{
 		name: "network none has the loopback alone", needs: "network_none", wish: Wish{NetworkNone: true}, try: loopbackAlone,
 		tryGuest: refusesConnections,
 	},
-	{name: "memory is bounded, and a lack of it told from a kill", needs: "limits_memory", wish: Wish{MemoryBytes: memory}, try: outOfMemory},
-	{name: "processes are bounded, and a fork bomb ends", needs: "limits_pids", wish: Wish{PIDs: pids}, try: forkBomb},
-	{name: "processors are bounded", needs: "limits_cpus", wish: Wish{CPUs: 0.5}, try: halfACPU},
+	{name: "memory is bounded, and a lack of it told from a kill", needs: "limits_memory", wish: Wish{Limits: runtime.Limits{MemoryBytes: memory}}, try: outOfMemory},
+	{name: "processes are bounded, and a fork bomb ends", needs: "limits_pids", wish: Wish{Limits: runtime.Limits{PIDs: pids}}, try: forkBomb},
+	{name: "processors are bounded", needs: "limits_cpus", wish: Wish{Limits: runtime.Limits{CPUs: 0.5}}, try: halfACPU},
 	{
 		name: "commands run as another user, without a capability", needs: "users", wish: Wish{User: "1000:1000"},
 		try: succeeds(`test "$(id -u)" = 1000 && grep -q '^CapEff:.0*$' /proc/self/status`),

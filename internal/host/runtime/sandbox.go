@@ -70,6 +70,13 @@ const (
 	LabelSnapshot = "sandbox-agent.snapshot"
 )
 
+// Limits are limits of a sandbox; 0 means none.
+type Limits struct {
+	MemoryBytes int64   `json:"memory_bytes,omitempty"`
+	CPUs        float64 `json:"cpus,omitempty"`
+	PIDs        int64   `json:"pids,omitempty"` // processes and threads
+}
+
 // SandboxSpec describes a standalone sandbox to create.
 type SandboxSpec struct {
 	Name  string // on the engine, or in the state directory
@@ -83,11 +90,8 @@ type SandboxSpec struct {
 	// NetworkNone leaves out every network but the loopback.
 	NetworkNone bool
 	OCIRuntime  string // if empty the engine's default
-	// MemoryBytes, CPUs and PIDs are limits; 0 means none.
-	MemoryBytes int64
-	CPUs        float64
-	PIDs        int64
-	Mounts      []Mount
+	Limits
+	Mounts []Mount
 	// Box is the order with its secrets for runtime box; nil for other runtimes.
 	Box *workorder.Envelope
 	// Bundle is the path on the host of a git bundle with the order's repository; "" if it is not a repository of the host.

@@ -189,8 +189,7 @@ func (o *codeOptions) do(ctx context.Context, f *cmdutil.Factory, text string) (
 		return err
 	}
 	if !o.json {
-		f.TellEnd(sandbox.RunResult{TimedOut: res.TimedOut, OutOfMemory: res.OutOfMemory, Signal: res.Signal}, res.Limit,
-			"`--memory` gives it more")
+		f.TellEnd(res.ExitStatus, res.Limit, "`--memory` gives it more")
 		if res.Lost {
 			fmt.Fprintf(f.Stderr, "note: %s\n", res.LostNote())
 		}
@@ -198,7 +197,7 @@ func (o *codeOptions) do(ctx context.Context, f *cmdutil.Factory, text string) (
 			fmt.Fprintf(f.Stderr, "note: session %s has ended: the next call restarts it\n", res.Session)
 		}
 	}
-	return cmdutil.ExitOf(sandbox.RunResult{ExitCode: res.ExitCode, TimedOut: res.TimedOut})
+	return cmdutil.ExitOf(res.ExitStatus)
 }
 
 // runError gives an error of package code its exit code and hint.

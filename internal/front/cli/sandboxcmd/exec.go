@@ -99,17 +99,12 @@ with the agent's limits.`,
 
 // execResult is what --json prints.
 type execResult struct {
-	ID          string `json:"id"`
-	Sandbox     string `json:"sandbox"`
-	Stdout      string `json:"stdout"`
-	Stderr      string `json:"stderr"`
-	ExitCode    int    `json:"exit_code"`
-	Signal      int    `json:"signal,omitempty"`
-	TimedOut    bool   `json:"timed_out"`
-	OutOfMemory bool   `json:"out_of_memory"`
-	Truncated   bool   `json:"truncated"`
-	DurationMS  int64  `json:"duration_ms"`
-	Error       string `json:"error,omitempty"` // why it could not be started
+	ID      string `json:"id"`
+	Sandbox string `json:"sandbox"`
+	Stdout  string `json:"stdout"`
+	Stderr  string `json:"stderr"`
+	sandbox.ExitStatus
+	DurationMS int64 `json:"duration_ms"`
 	// Commit is what it has changed in the sandbox's clone.
 	Commit string `json:"commit,omitempty"`
 	// Endpoints are where the ports of --expose are on this machine.
@@ -280,7 +275,7 @@ func (o *execOptions) report(
 	started := time.Now()
 	r, err := sb.Run(ctx, c)
 	if errors.Is(err, sandbox.ErrLimitReached) { // it could not be started, and that is an end
-		r, err = sandbox.RunResult{ExitCode: cmdutil.ExitCannotRun, Reason: err.Error()}, nil
+		r.ExitStatus, err = sandbox.ExitStatus{ExitCode: cmdutil.ExitCannotRun, Reason: err.Error()}, nil
 	}
 	if err != nil {
 		return cmdutil.UnknownEnd(ctx, err)
@@ -288,13 +283,12 @@ func (o *execOptions) report(
 	f.Sandboxes().NoteRenewed(sb)
 	commit := f.Sandboxes().Save(ctx, sb, app.RanNow(c.Argv, started, r.ExitCode))
 	if err := f.JSON(execResult{
-		ID: r.ID, Sandbox: sb.Name(), Endpoints: app.Addresses(ports), Stdout: string(r.Stdout), Stderr: string(r.Stderr), ExitCode: r.ExitCode,
-		Signal: int(r.Signal), TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory,
-		Truncated: r.Truncated, DurationMS: r.Duration.Milliseconds(), Error: r.Reason, Commit: commit,
+		ID: r.ID, Sandbox: sb.Name(), Endpoints: app.Addresses(ports), Stdout: string(r.Stdout), Stderr: string(r.Stderr),
+		ExitStatus: r.ExitStatus, DurationMS: r.Duration.Milliseconds(), Commit: commit,
 	}); err != nil {
 		return err
 	}
-	return cmdutil.ExitOf(r)
+	return cmdutil.ExitOf(r.ExitStatus)
 }
 
 // runIn runs the command and hands on what it prints as it comes.
@@ -325,6 +319,6 @@ func waitFor(ctx context.Context, f *cmdutil.Factory, p *sandbox.Process, limit 
 	if err != nil {
 		return cmdutil.UnknownEnd(ctx, err)
 	}
-	f.TellEnd(r, limit, "`sandbox-agent up --memory` gives another more")
-	return cmdutil.ExitOf(r)
+	f.TellEnd(r.ExitStatus, limit, "`sandbox-agent up --memory` gives another more")
+	return cmdutil.ExitOf(r.ExitStatus)
 }

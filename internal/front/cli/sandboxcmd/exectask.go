@@ -43,12 +43,12 @@ func (o *execOptions) inTask(ctx context.Context, f *cmdutil.Factory, id string,
 			return err
 		}
 		if err := f.JSON(execResult{
-			Sandbox: id, Stdout: string(out.Bytes()), Stderr: string(errOut.Bytes()), ExitCode: code, Truncated: out.Cut() || errOut.Cut(),
-			DurationMS: time.Since(begun).Milliseconds(),
+			Sandbox: id, Stdout: string(out.Bytes()), Stderr: string(errOut.Bytes()), DurationMS: time.Since(begun).Milliseconds(),
+			ExitStatus: sandbox.ExitStatus{ExitCode: code, Truncated: out.Cut() || errOut.Cut()},
 		}); err != nil {
 			return err
 		}
-		return cmdutil.ExitOf(sandbox.RunResult{ExitCode: code})
+		return cmdutil.ExitOf(sandbox.ExitStatus{ExitCode: code})
 	}
 	if o.terminal {
 		t, leave, err := terminal(f)
@@ -62,5 +62,5 @@ func (o *execOptions) inTask(ctx context.Context, f *cmdutil.Factory, id string,
 	if err != nil {
 		return err
 	}
-	return cmdutil.ExitOf(sandbox.RunResult{ExitCode: code})
+	return cmdutil.ExitOf(sandbox.ExitStatus{ExitCode: code})
 }

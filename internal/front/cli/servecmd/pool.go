@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -350,13 +349,12 @@ func (o *poolExecOptions) do(ctx context.Context, f *cmdutil.Factory, socket str
 	} else {
 		_, err = f.Stdout.Write(r.Output())
 		_, _ = f.Stderr.Write(r.Errors())
-		f.TellEnd(sandbox.RunResult{Reason: r.Error, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Signal: syscall.Signal(r.Signal)},
-			cmp.Or(o.timeout, pool.DefaultTimeout), "`sandbox-agent pool acquire --memory` gives another more")
+		f.TellEnd(r.ExitStatus, cmp.Or(o.timeout, pool.DefaultTimeout), "`sandbox-agent pool acquire --memory` gives another more")
 	}
 	if err != nil {
 		return err
 	}
-	return cmdutil.ExitOf(sandbox.RunResult{ExitCode: r.ExitCode, TimedOut: r.TimedOut})
+	return cmdutil.ExitOf(r.ExitStatus)
 }
 
 // maxPoolInput bounds the standard input of a command, in bytes: a request has it with all else.

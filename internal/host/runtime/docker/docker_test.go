@@ -81,7 +81,7 @@ func golden(t *testing.T, name string, cfg *container.Config, hc *container.Host
 func TestStandConfig(t *testing.T) {
 	volumes := map[string]struct{}{"/data": {}, "/mounted": {}}
 	for name, s := range map[string]runtime.SandboxSpec{
-		"stand":          {Image: "debian:trixie", Mounts: []runtime.Mount{{Source: "/src", Target: "/mounted"}}, MemoryBytes: 2 << 30, CPUs: 1.5, PIDs: 512, NetworkNone: true, Labels: map[string]string{"sandbox-agent.sandbox": "dev"}},
+		"stand":          {Image: "debian:trixie", Mounts: []runtime.Mount{{Source: "/src", Target: "/mounted"}}, Limits: runtime.Limits{MemoryBytes: 2 << 30, CPUs: 1.5, PIDs: 512}, NetworkNone: true, Labels: map[string]string{"sandbox-agent.sandbox": "dev"}},
 		"stand-no-limit": {Image: "debian:trixie", Throwaway: true, OCIRuntime: "runsc"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -32,10 +32,10 @@ func TestBubblewrap(t *testing.T) {
 	m := hostFiles{top: []topFolder{{"/bin", "usr/bin"}, {path: "/lib64"}}, etc: []string{"/etc/alternatives", "/etc/ssl/certs"}, files: []etcFile{{"/etc/ssl/openssl.cnf", "x"}}, resolv: []byte("nameserver 192.0.2.1\n"), masked: []maskedPath{{"/proc/acpi", true}, {path: "/proc/keys"}}}
 	for name, j := range map[string]bwrapConfig{
 		"root": {
-			startConfig: startConfig{UID: 0x70000001, GID: 0x70000001, MemoryBytes: 64 << 20, Mounts: []runtime.Mount{{Source: "/src/a", Target: "/src/deep/a/"}, {Source: "/data", Target: "/data", ReadOnly: true}}},
+			startConfig: startConfig{UID: 0x70000001, GID: 0x70000001, Limits: runtime.Limits{MemoryBytes: 64 << 20}, Mounts: []runtime.Mount{{Source: "/src/a", Target: "/src/deep/a/"}, {Source: "/data", Target: "/data", ReadOnly: true}}},
 			root:        true, groups: []jailshim.Group{{Dir: "/sys/fs/cgroup/memory/x"}}, groupsInside: []string{"/sys/fs/cgroup/memory"},
 		},
-		"user": {startConfig: startConfig{UID: 1000, GID: 1001, NetworkNone: true, MemoryBytes: 64 << 20}},
+		"user": {startConfig: startConfig{UID: 1000, GID: 1001, NetworkNone: true, Limits: runtime.Limits{MemoryBytes: 64 << 20}}},
 	} {
 		j.folder, j.guest, j.machine = "/state/sandboxes/x", "/state/guest-0", m
 		argv, data := j.arguments([]byte("filter"))
@@ -364,7 +364,7 @@ func TestParseParents(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", c, got[c], want)
 		}
 	}
-	groups, inside := got.groups("/state/x", startConfig{MemoryBytes: 1, CPUs: 0.5, PIDs: 7})
+	groups, inside := got.groups("/state/x", startConfig{Limits: runtime.Limits{MemoryBytes: 1, CPUs: 0.5, PIDs: 7}})
 	if len(groups) != 3 || len(inside) != 3 || groups[2].Set[1] != (jailshim.Setting{File: "cpu.cfs_quota_us", Value: "50000"}) {
 		t.Errorf("%+v, %v", groups, inside)
 	}

@@ -108,9 +108,7 @@ func (s *jails) Create(ctx context.Context, spec runtime.SandboxSpec) (string, e
 		Config:      spec.Config,
 		Root:        spec.Root,
 		NetworkNone: spec.NetworkNone,
-		MemoryBytes: spec.MemoryBytes,
-		CPUs:        spec.CPUs,
-		PIDs:        spec.PIDs,
+		Limits:      spec.Limits,
 		Mounts:      spec.Mounts,
 		Throwaway:   spec.Throwaway,
 	}}

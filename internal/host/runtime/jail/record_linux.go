@@ -55,14 +55,12 @@ type record struct {
 
 // startConfig is the part of a runtime.SandboxSpec that a restart needs.
 type startConfig struct {
-	Config      wire.Config     `json:"config"`
-	Root        string          `json:"root,omitempty"`
-	NetworkNone bool            `json:"network_none,omitempty"`
-	MemoryBytes int64           `json:"memory_bytes,omitempty"`
-	CPUs        float64         `json:"cpus,omitempty"`
-	PIDs        int64           `json:"pids,omitempty"`
-	Mounts      []runtime.Mount `json:"mounts,omitempty"`
-	Throwaway   bool            `json:"throwaway,omitempty"`
+	Config      wire.Config `json:"config"`
+	Root        string      `json:"root,omitempty"`
+	NetworkNone bool        `json:"network_none,omitempty"`
+	runtime.Limits
+	Mounts    []runtime.Mount `json:"mounts,omitempty"`
+	Throwaway bool            `json:"throwaway,omitempty"`
 	// UID and GID are those of commands.
 	UID int `json:"uid"`
 	GID int `json:"gid"`
