@@ -39,7 +39,7 @@ type SaveResult struct {
 	Unmerged []string
 	// Notice, if not empty, says how commits made in the sandbox were saved other than one by one.
 	Notice string
-	// Earlier is the ref of earlier commits if the clone was recreated since the last save.
+	// PreviousRef is the ref of earlier commits if the clone was recreated since the last save.
 	PreviousRef string
 }
 
@@ -54,7 +54,7 @@ var ErrNoClone = errors.New("no clone of a local repository")
 // Branch has the commits of a sandbox's clone, or worktree, of a local repository.
 type Branch struct{ in *instance }
 
-// CloneDir is the directory of the clone of Spec.Repo, and of a lease.
+// CloneDir is the directory of the clone of Spec.Repo, and of a nested sandbox.
 const CloneDir = workorder.Workspace
 
 // Save commits the changes in the sandbox's clone since the last Save to the sandbox's branch. The branch is in an

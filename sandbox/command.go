@@ -77,7 +77,7 @@ type RunResult struct {
 // Check validates the command. Its error is an ErrInvalidSpec with all mistakes.
 func (c Command) Check() error {
 	if err := c.wire().Check(); err != nil {
-		return fmt.Errorf("command is %w: %w", ErrInvalidSpec, err)
+		return fmt.Errorf("command: %w: %w", ErrInvalidSpec, err)
 	}
 	return nil
 }

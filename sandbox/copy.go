@@ -140,7 +140,7 @@ func (f *Files) fileIn(ctx context.Context, local, path string) (CopyResult, err
 
 // CopyOut copies a file or directory of the sandbox to the host. The destination follows the rules of CopyIn; the umask
 // applies. It does not trust the sandbox: it writes nothing outside of the copy and skips links that lead out of it.
-// More than MaxCopyFiles files or MaxCopyBytes bytes are an ErrTooMuch. After an error the copy may be incomplete, but
+// More than MaxCopyFiles files or MaxCopyBytes bytes are an ErrTooLarge. After an error the copy may be incomplete, but
 // has no partial file.
 func (f *Files) CopyOut(ctx context.Context, path, local string) (CopyResult, error) {
 	info, err := f.Stat(ctx, path)

@@ -71,7 +71,7 @@ var ErrPortUnavailable = errors.New("port unavailable")
 // the endpoint.
 func (e *Endpoints) Expose(ctx context.Context, port, local int) (*Endpoint, error) {
 	if port < 1 || port > highestPort || local < 0 || local > highestPort {
-		return nil, fmt.Errorf("port %d at %d is %w: ports are 1 to %d", port, local, ErrInvalidSpec, highestPort)
+		return nil, fmt.Errorf("port %d at %d: %w: ports are 1 to %d", port, local, ErrInvalidSpec, highestPort)
 	}
 	l, err := portforward.Listen(ctx, local, func(ctx context.Context) (net.Conn, error) { return e.DialPort(ctx, port) })
 	if err != nil {

@@ -28,7 +28,7 @@ var (
 	// ErrUnsupported means that the runtime does not support a requirement of the Spec.
 	ErrUnsupported = errors.New("not supported by the runtime")
 	// ErrInvalidSpec means that a Spec or Command is invalid.
-	ErrInvalidSpec = errors.New("invalid")
+	ErrInvalidSpec = errors.New("invalid spec")
 	// ErrConnectionLost means that the connection to the sandbox broke. Its commands may still run.
 	ErrConnectionLost = errors.New("the connection to the sandbox was lost")
 	// ErrConnectionRefused means that nothing listens at an address in the sandbox.

@@ -17,12 +17,12 @@ import (
 var (
 	// ErrPermission means that the sandbox's user may not access a file.
 	ErrPermission = errors.New("permission denied for the sandbox's user")
-	// ErrFileKind means that a file is of the wrong type, such as a directory instead of a file, or a device, pipe or
+	// ErrFileType means that a file is of the wrong type, such as a directory instead of a file, or a device, pipe or
 	// socket.
 	ErrFileType = errors.New("wrong file type")
-	// ErrFull means that the sandbox's disk is full or its process limit is reached.
+	// ErrLimitReached means that the sandbox's disk is full or its process limit is reached.
 	ErrLimitReached = errors.New("disk or process limit of the sandbox reached")
-	// ErrTooMuch means that a limit of this package is exceeded: MaxList, MaxCopyFiles or MaxCopyBytes.
+	// ErrTooLarge means that a limit of this package is exceeded: MaxList, MaxCopyFiles or MaxCopyBytes.
 	ErrTooLarge = errors.New("more files or bytes than allowed from a sandbox")
 )
 
@@ -138,7 +138,7 @@ func (f *Files) stat(ctx context.Context, q wireclient.FileQuery) (FileInfo, err
 }
 
 // List returns the entries of a directory, sorted by the bytes of their names, without following links. More than
-// MaxList entries are an ErrTooMuch.
+// MaxList entries are an ErrTooLarge.
 func (f *Files) List(ctx context.Context, path string) ([]FileInfo, error) {
 	var list []wire.FileInfo
 	err := f.use(ctx, func(c wireclient.Files) (err error) {

@@ -41,8 +41,8 @@ func checkName(what, name string) error {
 	if ValidName(name) {
 		return nil
 	}
-	return &kindError{ErrName, fmt.Errorf("%s name %.80q is %w: use at most 63 letters a–z, digits, - and _, not - or _ first",
-		what, name, ErrInvalidSpec)}
+	return &kindError{ErrName, &kindError{ErrInvalidSpec, fmt.Errorf(
+		"%s name %.80q is invalid: use at most 63 letters a–z, digits, - and _, not - or _ first", what, name)}}
 }
 
 // lookup finds sandboxes in all runtimes and in the records.
@@ -203,7 +203,7 @@ const (
 	StateRunning State = "running"
 	StateStopped State = "stopped" // the next use restarts it, with its files
 	StateMissing State = "gone"    // its container was removed: the next use recreates it, without unsaved files
-	// StateElsewhere means that it is on another engine: see Info.Engine.
+	// StateOtherEngine means that it is on another engine: see Info.Engine.
 	StateOtherEngine State = "elsewhere"
 	// StateUnknown means that its engine does not answer.
 	StateUnknown State = "unknown"
@@ -226,7 +226,7 @@ type Info struct {
 	Error string `json:"error,omitempty"`
 	// Snapshot is the snapshot it was made from, if not from the image.
 	Snapshot string `json:"snapshot,omitempty"`
-	// Engine is the engine of a sandbox in StateElsewhere.
+	// Engine is the engine of a sandbox in StateOtherEngine.
 	Engine string `json:"engine,omitempty"`
 	Spec   Spec   `json:"spec"`
 }

@@ -74,7 +74,7 @@ type Options struct {
 	// AllUsers also finds and lists sandboxes of other state directories. They can be inspected and discarded, not
 	// used.
 	AllUsers bool
-	// AllowHost allows sandboxes without isolation (KindHost), whatever the configuration says.
+	// AllowHost allows sandboxes without isolation (RuntimeHost), whatever the configuration says.
 	AllowHost bool
 	// Secrets returns the secrets of a box at each of its starts; nil means no secrets.
 	Secrets func(ctx context.Context, s Spec) (Secrets, error)
@@ -328,20 +328,20 @@ func (cr *creator) make(ctx context.Context, r runtime.SandboxRuntime, s Spec, s
 	if err != nil {
 		return nil, err
 	}
-	stand := cr.guestOf(s)
-	stand.Bundle = file
-	stand.Name, stand.Image = cr.all.find(s.Runtime).prefix+s.Name, cmp.Or(snapshot, s.Image)
-	stand.Labels = map[string]string{labelName: s.Name, labelSpec: string(spec), labelOwner: owner, labelImage: snapshot}
-	stand.Root, stand.NetworkNone, stand.OCIRuntime = s.Root, s.Network == NetworkNone, s.OCIRuntime
-	stand.Throwaway = s.Lifetime == LifetimeEphemeral
-	stand.Limits = s.Limits.effective()
+	create := cr.guestOf(s)
+	create.Bundle = file
+	create.Name, create.Image = cr.all.find(s.Runtime).prefix+s.Name, cmp.Or(snapshot, s.Image)
+	create.Labels = map[string]string{labelName: s.Name, labelSpec: string(spec), labelOwner: owner, labelImage: snapshot}
+	create.Root, create.NetworkNone, create.OCIRuntime = s.Root, s.Network == NetworkNone, s.OCIRuntime
+	create.Throwaway = s.Lifetime == LifetimeEphemeral
+	create.Limits = s.Limits.effective()
 	if s.Runtime == RuntimeBox {
-		stand.Labels[labelTask] = workorder.NewTaskID()
-		if stand.Box, err = cr.envelope(ctx, s, stand.Labels[labelTask]); err != nil {
+		create.Labels[labelTask] = workorder.NewTaskID()
+		if create.Box, err = cr.envelope(ctx, s, create.Labels[labelTask]); err != nil {
 			return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
 		}
 	}
-	id, err := r.Create(ctx, stand)
+	id, err := r.Create(ctx, create)
 	if err != nil {
 		return nil, cr.clash(ctx, s.Name, public(fmt.Errorf("sandbox %s: %w", s.Name, err)))
 	}
@@ -366,7 +366,7 @@ func (cr *creator) make(ctx context.Context, r runtime.SandboxRuntime, s Spec, s
 
 // guestOf returns the part of a complete spec that the guest receives.
 func (cr *creator) guestOf(s Spec) runtime.SandboxSpec {
-	stand := runtime.SandboxSpec{
+	create := runtime.SandboxSpec{
 		Guest: func(ctx context.Context, arch string) ([]byte, error) {
 			return cr.programs.Guest(ctx, arch, cr.progress)
 		},
@@ -376,18 +376,18 @@ func (cr *creator) guestOf(s Spec) runtime.SandboxSpec {
 		},
 	}
 	for _, b := range s.Mounts {
-		stand.Mounts = append(stand.Mounts, runtime.Mount(b))
+		create.Mounts = append(create.Mounts, runtime.Mount(b))
 	}
 	if s.Lifetime == LifetimeEphemeral {
-		stand.Config.OwnerTimeoutMS = max(s.OwnerTimeout, 0).Milliseconds()
+		create.Config.OwnerTimeoutMS = max(s.OwnerTimeout, 0).Milliseconds()
 	}
 	if s.Nested {
-		stand.Config.User = "" // the process that makes leases is root
+		create.Config.User = "" // the process that creates nested sandboxes is root
 		l := &wire.NestedConfig{User: s.User, Dir: s.Dir, Bytes: s.Limits.effective().MemoryBytes, Network: s.Network != NetworkNone}
 		for _, b := range s.Mounts {
 			l.Mounts = append(l.Mounts, b.Target)
 		}
-		stand.Config.Dir, stand.Config.Nested = "", l
+		create.Config.Dir, create.Config.Nested = "", l
 	}
-	return stand
+	return create
 }

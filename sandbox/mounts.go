@@ -146,7 +146,7 @@ func (s *Spec) guard(ctx context.Context) error {
 	own := s.named()
 	all, err := guarded(ctx, own)
 	if err != nil {
-		return fmt.Errorf("sandbox %s is %w: %w", s.Name, ErrInvalidSpec, err)
+		return fmt.Errorf("sandbox %s: %w: %w", s.Name, ErrInvalidSpec, err)
 	}
 	s.Mounts = append(s.Mounts, all[len(own):]...)
 	return nil

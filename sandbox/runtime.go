@@ -18,15 +18,15 @@ type Runtime string
 const (
 	// RuntimeAuto is the first runtime that meets a Spec.
 	RuntimeAuto Runtime = ""
-	// KindJail runs processes of this machine in bubblewrap, with the machine's programs. It needs no engine and has no
+	// RuntimeJail runs processes of this machine in bubblewrap, with the machine's programs. It needs no engine and has no
 	// image.
 	RuntimeJail Runtime = "jail"
-	// KindContainer is a container of the engine, from any image.
+	// RuntimeContainer is a container of the engine, from any image.
 	RuntimeContainer Runtime = "container"
-	// KindBox is the box of tasks for a standalone sandbox: our image with a Docker engine inside, services, a network
-	// by host names and a gateway to models.
+	// RuntimeBox is the box of tasks for a standalone sandbox: the default image with a Docker engine inside, services,
+	// a network by host names and a gateway to models.
 	RuntimeBox Runtime = "box"
-	// KindHost is the machine itself without isolation. Auto never chooses it, and it is refused unless
+	// RuntimeHost is the machine itself without isolation. RuntimeAuto never chooses it, and it is refused unless
 	// Options.AllowHost or the configuration allows it.
 	RuntimeHost Runtime = "host"
 )
@@ -56,13 +56,13 @@ func ParseRuntime(name string) (Runtime, error) {
 	if why, ok := refused[name]; ok {
 		return "", fmt.Errorf("runtime %s: %w: %s", name, ErrUnsupported, why)
 	}
-	return "", fmt.Errorf("runtime %q is %w: use %s", name, ErrInvalidSpec, strings.Join(runtimeNames(), ", "))
+	return "", fmt.Errorf("runtime %q: %w: use %s", name, ErrInvalidSpec, strings.Join(runtimeNames(), ", "))
 }
 
-// kinds are all kinds in the order in which Auto tries them; the last must be named.
+// allRuntimes are in the order in which RuntimeAuto tries them. It never tries the last.
 var allRuntimes = []Runtime{RuntimeJail, RuntimeContainer, RuntimeBox, RuntimeHost}
 
-// AllRuntimes returns all runtimes in the order in which Auto tries them.
+// AllRuntimes returns all runtimes in the order in which RuntimeAuto tries them.
 func AllRuntimes() []Runtime { return slices.Clone(allRuntimes) }
 
 func runtimeNames() []string {
@@ -96,7 +96,7 @@ const (
 	CapDocker            = Capability(runtime.CapDocker)            // a Docker engine inside
 	CapRepository        = Capability(runtime.CapRepository)        // Spec.Repo on this machine
 	CapRemoteRepository  = Capability(runtime.CapRemoteRepository)  // Spec.Repo on another machine
-	CapNested            = Capability(runtime.CapNested)            // Spec.Leases
+	CapNested            = Capability(runtime.CapNested)            // Spec.Nested
 )
 
 // UnsupportedError lists the capabilities that a Spec requires and a runtime lacks here. It is an ErrUnsupported.
@@ -223,13 +223,13 @@ func rank(err error) int {
 	return 1
 }
 
-// imageError returns an error for a container without an image. It also keeps Auto from choosing a box for another
-// image, or only because no jail is available.
+// imageError returns an error for a container without an image. It also keeps RuntimeAuto from choosing a box for
+// another image, or only because no jail is available.
 func (p *backend) imageError(s Spec) error {
 	boxless := s.Runtime == RuntimeAuto && !s.wantsBox() && s.Repo == ""
 	switch {
 	case p.kind == RuntimeContainer && s.Image == "":
-		return fmt.Errorf("runtime %s: %w spec: no image", p.kind, ErrInvalidSpec)
+		return fmt.Errorf("runtime %s: %w: no image", p.kind, ErrInvalidSpec)
 	case p.kind == RuntimeBox && boxless && s.Image != "":
 		return fmt.Errorf("runtime %s: %w: name the runtime if %s is the image of a box", p.kind, ErrUnsupported, s.Image)
 	case p.kind == RuntimeBox && boxless && s.Network != NetworkRestricted:

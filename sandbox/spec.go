@@ -25,9 +25,9 @@ type Lifetime string
 
 // Lifetimes.
 const (
-	// Named sandboxes stay until Remove.
+	// LifetimeNamed sandboxes stay until Remove.
 	LifetimeNamed Lifetime = "named"
-	// Session sandboxes end with the program that created them.
+	// LifetimeEphemeral sandboxes end with the program that created them.
 	LifetimeEphemeral Lifetime = "session"
 )
 
@@ -56,10 +56,10 @@ const minMemory = 32 << 20
 
 // Spec describes a sandbox.
 type Spec struct {
-	// Name has at most 63 letters a–z, digits, - and _, with a letter or digit first. An empty name of a Session is
-	// replaced by a random one.
+	// Name has at most 63 letters a–z, digits, - and _, with a letter or digit first. An empty name of a
+	// LifetimeEphemeral sandbox is replaced by a random one.
 	Name string `json:"name"`
-	// Runtime defaults to Auto. In the spec of an existing sandbox it is the chosen runtime.
+	// Runtime defaults to RuntimeAuto. In the spec of an existing sandbox it is the chosen runtime.
 	Runtime Runtime `json:"runtime,omitempty"`
 	// Image is a reference of an image on the engine. A jail has none.
 	Image string `json:"image,omitempty"`
@@ -103,16 +103,17 @@ type Spec struct {
 	Mounts []Mount `json:"mounts,omitempty"`
 	// OCIRuntime is an OCI runtime of the engine; "" means its default.
 	OCIRuntime string `json:"oci_runtime,omitempty"`
-	// Leases enables Sandbox.Lease. Its commands run as User, which defaults to 1000:1000 and must not be root.
+	// Nested enables NewNested. Commands of nested sandboxes run as User, which defaults to 1000:1000 and must not be root.
 	Nested bool `json:"leases,omitempty"`
-	// Lifetime defaults to Named.
+	// Lifetime defaults to LifetimeNamed.
 	Lifetime Lifetime `json:"lifetime"`
-	// Silence ends a Session whose program has sent no keep-alive signal for so long; 0 means DefaultSilence. With
-	// NoLimit the sandbox outlives the program until Idle or Life, and others find it by Name.
+	// OwnerTimeout ends a LifetimeEphemeral sandbox whose program has sent no keep-alive signal for so long; 0 means
+	// DefaultOwnerTimeout. With NoLimit the sandbox outlives the program until IdleTimeout or TTL, and other programs
+	// find it by Name.
 	OwnerTimeout time.Duration `json:"-"`
-	// Idle stops the sandbox after so long without use and keeps its files; 0 means never.
+	// IdleTimeout stops the sandbox after so long without use and keeps its files; 0 means never.
 	IdleTimeout time.Duration `json:"-"`
-	// Life stops the sandbox after so long and keeps its files; 0 means never.
+	// TTL stops the sandbox after so long and keeps its files; 0 means never.
 	TTL time.Duration `json:"-"`
 }
 
@@ -250,7 +251,7 @@ func (s Spec) complete() (Spec, error) {
 	}
 	errs = append(errs, s.Limits.complete(), checkMounts(s.Mounts))
 	if err := errors.Join(errs...); err != nil {
-		return Spec{}, fmt.Errorf("sandbox %s is %w: %w", s.Name, ErrInvalidSpec, err)
+		return Spec{}, fmt.Errorf("sandbox %s: %w: %w", s.Name, ErrInvalidSpec, err)
 	}
 	s.Mounts = resolved(s.Mounts)
 	return s, nil
@@ -309,9 +310,10 @@ func (s *Spec) completeFolders() error {
 func (s Spec) checkTimes() error {
 	switch {
 	case s.IdleTimeout < 0 || s.TTL < 0 || s.OwnerTimeout < 0 && s.OwnerTimeout != NoLimit:
-		return fmt.Errorf("durations must not be negative: idle %s, life %s, silence %s", s.IdleTimeout, s.TTL, s.OwnerTimeout)
+		return fmt.Errorf("durations must not be negative: idle_timeout %s, ttl %s, owner_timeout %s",
+			s.IdleTimeout, s.TTL, s.OwnerTimeout)
 	case s.OwnerTimeout == NoLimit && s.IdleTimeout == 0 && s.TTL == 0:
-		return errors.New("a session without keep-alive signals needs an idle or life limit")
+		return errors.New("a session without keep-alive signals needs idle_timeout or ttl")
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ type Status struct {
 	MemoryBytes int64         `json:"memory_bytes,omitempty"`
 	Processes   int64         `json:"processes,omitempty"`
 	CPU         time.Duration `json:"cpu_ns,omitempty"`
-	// LifeLeft is the time at which Spec.Life stops it; nil if unlimited.
+	// Ends is when Spec.TTL stops it; nil if unlimited.
 	Ends *time.Time `json:"ends,omitempty"`
 	// Commands are the running commands and the latest ended background commands.
 	Commands []CommandInfo `json:"commands,omitempty"`

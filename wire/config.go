@@ -42,7 +42,7 @@ type Config struct {
 	// namespace. They are for a guest without a control group; 0 means no limit.
 	DataBytes uint64 `json:"data_bytes,omitempty"`
 	Processes uint64 `json:"processes,omitempty"`
-	// Nested enables leases; nil disables them.
+	// Nested enables nested sandboxes; nil disables them.
 	Nested *NestedConfig `json:"leases,omitempty"`
 	// Mounts are the required mounts: the guest ends before it runs anything if one differs. Their ids are those of the
 	// kernel in Kernel.
@@ -60,17 +60,17 @@ type MountID struct {
 	ReadOnly bool   `json:"read_only,omitempty"`
 }
 
-// NestedConfig configures leases, which are nested sandboxes: each sees the sandbox's files and writes to a layer of its own.
+// NestedConfig configures nested sandboxes: each sees the sandbox's files and writes to a layer of its own.
 type NestedConfig struct {
 	// User runs commands: uid:gid of the sandbox, never root.
 	User string `json:"user"`
-	// Dir is the home and default working directory. Each lease has it empty and owns it.
+	// Dir is the home and default working directory. Each nested sandbox has it empty and owns it.
 	Dir string `json:"dir"`
-	// Bytes limits the data that a lease writes; 0 means half of the machine's memory.
+	// Bytes limits the data that a nested sandbox writes; 0 means half of the machine's memory.
 	Bytes int64 `json:"bytes,omitempty"`
-	// Mounts are paths of the sandbox's mounts that a lease shares: its changes there persist. Changes in other mounts
-	// go to its own layer.
+	// Mounts are paths of the sandbox's mounts that a nested sandbox shares: its changes there persist. Changes in other
+	// mounts go to its own layer.
 	Mounts []string `json:"mounts,omitempty"`
-	// Network gives a lease the sandbox's network instead of a loopback of its own.
+	// Network gives a nested sandbox the sandbox's network instead of a loopback of its own.
 	Network bool `json:"network,omitempty"`
 }

@@ -50,7 +50,7 @@ const TrailerEnd = "Sandbox-End"
 const (
 	// MaxList is the limit of a FileList, in entries.
 	MaxList = 4096
-	// MaxWatched is the limit of watched directories. A watch that exceeds it reports ChangeLost.
+	// MaxWatched is the limit of watched directories. A watch that exceeds it reports ChangeOverflow.
 	MaxWatched = 4096
 )
 
@@ -138,7 +138,7 @@ const (
 	ChangeWritten ChangeType = "written"
 	ChangeRemoved ChangeType = "gone" // or moved away
 	ChangeMode    ChangeType = "rights"
-	// ChangeLost means that changes or directories were dropped: read everything again.
+	// ChangeOverflow means that changes or directories were dropped: read everything again.
 	ChangeOverflow ChangeType = "lost"
 )
 

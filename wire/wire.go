@@ -24,7 +24,7 @@ const (
 	PathHello = "/v1/hello"
 	// PathExec, by POST, runs a command: the body is one FrameCommand, then the command's standard input. The answer
 	// has frames: FrameStarted, output, FrameExit. Closing the request ends the command, unless it runs in the
-	// background. By GET it lists running commands and ended background commands, an Execution each.
+	// background. By GET it lists running commands and ended background commands, a CommandStatus each.
 	PathExec = "/v1/exec"
 	// PathExecOf, by GET, returns the output of a command as frames, from an offset (QueryFrom) until its end. DELETE
 	// ends the command and every process it started.
@@ -46,9 +46,10 @@ const (
 	// PathNetwork, by GET, returns the current Network policy; PUT replaces it at once. A guest that does not enforce
 	// the network itself answers CodeUnsupported.
 	PathNetwork = "/v1/network"
-	// PathNested, by POST, creates a lease: the body goes to the guest of the lease and the answer comes from it, each
-	// as a stream of this API. The end of the body ends the lease. When the answer ends, all processes and files of the
-	// lease are gone, unless TrailerError has an error. A guest without leases answers CodeUnsupported.
+	// PathNested, by POST, creates a nested sandbox: the body goes to its guest and the answer comes from its guest, each
+	// as a stream of this API. The end of the body ends the nested sandbox. When the answer ends, all processes and files
+	// of the nested sandbox are gone, unless TrailerError has an error. A guest without nested sandboxes answers
+	// CodeUnsupported.
 	PathNested = "/v1/lease"
 	// PathAlive, by POST, is the owner's keep-alive signal. The sandbox ends itself without it.
 	PathAlive = "/v1/alive"

@@ -22,7 +22,7 @@ const (
 	ModeRebase Mode = "rebase"
 	// ModePlan starts a new task whose result is a plan. It never pushes the branch.
 	ModePlan Mode = "plan"
-	// ModeStandalone is a standalone sandbox without a task: the box serves clients until it is released; see Stand.
+	// ModeStandalone is a standalone sandbox: the box serves clients until it is released; see Standalone.
 	ModeStandalone Mode = "stand"
 )
 

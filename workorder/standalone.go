@@ -20,7 +20,7 @@ func (o *Order) checkStandalone(p *problems) {
 	p.require((o.Mode == ModeStandalone) == (o.Standalone != nil), "mode %s: stand is required in mode stand and only there", o.Mode)
 	if s := o.Standalone; s != nil {
 		p.require(s.IdleTimeoutMS >= 0 && s.TTLMS >= 0 && s.OwnerTimeoutMS >= 0,
-			"stand: durations must not be negative: idle %d, life %d, silence %d ms", s.IdleTimeoutMS, s.TTLMS, s.OwnerTimeoutMS)
+			"stand: durations must not be negative: idle_ms %d, life_ms %d, silence_ms %d", s.IdleTimeoutMS, s.TTLMS, s.OwnerTimeoutMS)
 		p.require(o.Review == nil && o.Rebase == nil && o.PR == nil && len(o.Validate) == 0 && o.Task == "",
 			"mode stand has no task: remove text, checks, review, rebase and pull request")
 	}

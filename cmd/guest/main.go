@@ -3,15 +3,15 @@
 //	init     the first process: starts serve, reaps orphans
 //	serve    runs commands for clients
 //	jail     the same with an inherited socket and configuration
-//	lease    the same, as the first process of a lease
-//	keep     holds a jail from outside of it
+//	lease    the same, as the first process of a nested sandbox
+//	keep     holds a jail from outside
 //	dial     connects its standard input and output to serve
 //	reap     supervises one command
 //	files    reads and writes files as the sandbox's user
 //	version  prints the version
 //
-// It only dispatches: the roles are implemented in internal/guest/standalone, serve, lease, reap and files, and in
-// internal/jailshim. It must stay small, since each command runs an instance of it.
+// It only dispatches: the roles are implemented in internal/guest/standalone, wireserver, nested, supervise and files, and
+// in internal/jailshim. It must stay small, since each command runs an instance of it.
 package main
 
 import (

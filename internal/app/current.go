@@ -28,7 +28,7 @@ const (
 	defaultDigits = 5
 )
 
-// Current returns the name of the sandbox in which a command runs that names none. It is found as by Env.Work, but
+// Current returns the name of the sandbox in which a command runs that names none. It is found as by Works.Find, but
 // without tasks: the sandbox of a finished task is gone. If there is none, Current creates one for the current
 // directory. An image is only for a new one.
 func (b Sandboxes) Current(ctx context.Context, image string) (string, error) {

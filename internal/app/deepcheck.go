@@ -223,7 +223,7 @@ func (t *tried) Has(capability string) bool {
 	return slices.Contains(t.info.Capabilities, sandbox.Capability(capability))
 }
 
-func (t *tried) Make(ctx context.Context, w doctor.Wish) (doctor.RuntimeSandbox, error) {
+func (t *tried) Make(ctx context.Context, w doctor.Requirements) (doctor.RuntimeSandbox, error) {
 	s := t.spec
 	s.Name = fmt.Sprintf("doctor-%d", time.Now().UnixNano())
 	s.User, s.Limits = w.User, sandbox.Limits{MemoryBytes: w.MemoryBytes, PIDs: w.PIDs, CPUs: w.CPUs}

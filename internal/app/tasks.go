@@ -38,7 +38,7 @@ type Tasks struct {
 
 // TaskRequest asks for a new task, or for the next attempt of one.
 type TaskRequest struct {
-	// Asked has the task's id, or its beginning for a task that exists. The methods of Tasks set Verb.
+	// Request has the task's id, or its beginning for a task that exists. The methods of Tasks set Verb.
 	tasks.Request
 	Flags    resolve.Flags
 	Title    string              // the task in its own words, if its text has more; may be empty

@@ -14,14 +14,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// What is left of an earlier keeper, which was killed, is in a group for moments.
+// What is left of an earlier shim, which was killed, is in a group for moments.
 const (
 	groupTime = 5 * time.Second
 	groupLook = time.Millisecond
 )
 
 func makeGroups(all []Group) error {
-	if err := removeGroups(all); err != nil { // of an earlier keeper
+	if err := removeGroups(all); err != nil { // of an earlier shim
 		return err
 	}
 	for _, g := range all {

@@ -10,7 +10,7 @@ import (
 // maxLog bounds a log, in bytes: what the sandbox says cannot fill the machine's disk.
 const maxLog = 256 << 10
 
-// log has the messages of the sandbox and its keeper; when it is full, it starts over.
+// log has the messages of the sandbox and its shim; when it is full, it starts over.
 type log struct {
 	mu   sync.Mutex
 	f    *os.File

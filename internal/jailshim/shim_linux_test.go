@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A keeper whose sandbox's folder was removed ends, and any other does not.
+// A shim whose sandbox's directory was removed ends, and any other does not.
 func TestGone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

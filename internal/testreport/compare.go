@@ -29,9 +29,9 @@ var ranks = []workorder.Transition{
 
 // Compare puts the runs of two commits beside each other; several reports of a
 // side are repeats of the same command, the last of which counts. Changes are
-// those that are not StillPasses, the worst first, at most MaxTestChanges; counts
-// has all. Tests that are skipped on both sides are in neither. A side without reports makes
-// all tests NotCompared; those that fail on head are named.
+// those that are not TransitionStillPasses, the worst first, at most MaxTestChanges;
+// counts has all. Tests that are skipped on both sides are in neither. A side without reports makes
+// all tests TransitionNotCompared; those that fail on head are named.
 func Compare(base, head []*Report) (changes []workorder.TestChange, counts map[workorder.Transition]int) {
 	counts = map[workorder.Transition]int{}
 	base, head = steady(base, head)

@@ -23,6 +23,12 @@ var claudeCode = agentkind.Of(agentkind.ClaudeCode)
 
 type claude struct{}
 
+var (
+	_ Resumer  = claude{}
+	_ Notifier = claude{}
+	_ Recorder = claude{}
+)
+
 func (claude) Name() string { return workorder.HarnessClaudeCode }
 
 // claudeOurs are the flags that this adapter depends on.

@@ -18,6 +18,12 @@ var codexCLI = agentkind.Of(agentkind.Codex)
 
 type codex struct{ session conversation }
 
+var (
+	_ Resumer  = (*codex)(nil)
+	_ Notifier = (*codex)(nil)
+	_ Recorder = (*codex)(nil)
+)
+
 func (*codex) Name() string { return workorder.HarnessCodex }
 
 // codexOurs are the flags that this adapter depends on, and flags that would move the work out of the

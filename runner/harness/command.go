@@ -13,6 +13,8 @@ import (
 
 type command struct{}
 
+var _ Notifier = command{}
+
 func (command) Name() string { return workorder.HarnessCommand }
 
 func (command) Command(in Input) (Invocation, error) {

@@ -16,6 +16,12 @@ var opencodeCLI = agentkind.Of(agentkind.Opencode)
 
 type opencode struct{ session conversation }
 
+var (
+	_ Resumer   = (*opencode)(nil)
+	_ Notifier  = (*opencode)(nil)
+	_ BusyIdler = (*opencode)(nil)
+)
+
 func (*opencode) Name() string { return workorder.HarnessOpencode }
 
 // BusyProcess is opencode itself: version 1.18 uses 0.5 to 20 % of a core while it waits for a command,

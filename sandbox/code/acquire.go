@@ -59,13 +59,13 @@ func (r *launcher) spec(ctx context.Context, p Preset) (pool.Spec, error) {
 			err = errors.New("not a directory")
 		}
 		if err != nil {
-			return pool.Spec{}, fmt.Errorf("environment %s is %w: project directory: %w", p.Name, sandbox.ErrInvalidSpec, err)
+			return pool.Spec{}, fmt.Errorf("environment %s: %w: project directory: %w", p.Name, sandbox.ErrInvalidSpec, err)
 		}
 		s.Mounts = []sandbox.Mount{{Source: p.Project, Target: cmp.Or(p.ProjectMount, "/project"), ReadOnly: true}}
 	}
 	if kind == sandbox.RuntimeContainer && s.Image == "" {
 		if r.o.Image == nil {
-			return pool.Spec{}, fmt.Errorf("environment %s is %w: a container needs an image", p.Name, sandbox.ErrInvalidSpec)
+			return pool.Spec{}, fmt.Errorf("environment %s: %w: a container needs an image", p.Name, sandbox.ErrInvalidSpec)
 		}
 		if s.Image, err = r.o.Image(ctx); err != nil {
 			if noJail != "" {

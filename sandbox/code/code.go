@@ -233,10 +233,10 @@ func (r *launcher) preset(q Request) (Preset, error) {
 	p.Timeout, p.Runtime = cmp.Or(q.Timeout, p.Timeout, DefaultTimeout), cmp.Or(q.Runtime, p.Runtime)
 	p.MemoryBytes = cmp.Or(q.MemoryBytes, p.MemoryBytes)
 	if err := p.Check(); err != nil {
-		return p, fmt.Errorf("environment %s is %w: %w", p.Name, sandbox.ErrInvalidSpec, err)
+		return p, fmt.Errorf("environment %s: %w: %w", p.Name, sandbox.ErrInvalidSpec, err)
 	}
 	if len(q.Code) > MaxCode {
-		return p, fmt.Errorf("%w code: %d bytes exceed the limit of %d", sandbox.ErrInvalidSpec, len(q.Code), MaxCode)
+		return p, fmt.Errorf("%w: %d bytes of code exceed the limit of %d", sandbox.ErrInvalidSpec, len(q.Code), MaxCode)
 	}
 	if q.Session != "" {
 		return p, CheckSession(q.Session)
@@ -249,7 +249,7 @@ func CheckSession(name string) error {
 	if validName.MatchString(name) {
 		return nil
 	}
-	return fmt.Errorf("session %.80q is %w: use at most 64 letters, digits, dots, - and _, a letter or digit first", name,
+	return fmt.Errorf("session %.80q: %w: use at most 64 letters, digits, dots, - and _, a letter or digit first", name,
 		sandbox.ErrInvalidSpec)
 }
 

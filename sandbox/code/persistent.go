@@ -47,7 +47,7 @@ func kept(s sandbox.Spec) (id, env string) {
 	return id, env
 }
 
-// inKept runs code in a kept session.
+// run runs code in a kept session.
 func (k *keptSessions) run(ctx context.Context, p Preset, q Request) (Result, error) {
 	return k.with(ctx, p, q.Session, func(sb *sandbox.Sandbox, i *sandbox.Session, lost bool) (Result, error) {
 		res, err := runCell(ctx, p, i, q)
@@ -60,7 +60,7 @@ func (k *keptSessions) run(ctx context.Context, p Preset, q Request) (Result, er
 	})
 }
 
-// withKept calls use with a session's sandbox and interpreter, and retries with new ones if they had ended. lost reports
+// with calls use with a session's sandbox and interpreter, and retries with new ones if they had ended. lost reports
 // that the sandbox existed before.
 func (k *keptSessions) with(
 	ctx context.Context, p Preset, id string, use func(sb *sandbox.Sandbox, i *sandbox.Session, lost bool) (Result, error),
@@ -122,7 +122,7 @@ func (k *keptSessions) forgetNote(id string) {
 	}
 }
 
-// kept returns the sandbox of a session and creates it if it does not exist.
+// sandbox returns the sandbox of a session and creates it if it does not exist.
 func (k *keptSessions) sandbox(ctx context.Context, e Preset, id string) (sb *sandbox.Sandbox, made bool, err error) {
 	name := keptName(id)
 	found := func() (*sandbox.Sandbox, error) {

@@ -323,7 +323,7 @@ func (r *Runner) Interpreter(ctx context.Context, env, session string) (*sandbox
 	case p.Driver == "" || p.Program != "":
 		return nil, fmt.Errorf("environment %s: %w", p.Name, ErrNoSessions)
 	case !r.o.PersistSessions || session == "":
-		return nil, fmt.Errorf("session %q is %w: use a kept session", session, sandbox.ErrInvalidSpec)
+		return nil, fmt.Errorf("session %q: %w: use a kept session", session, sandbox.ErrInvalidSpec)
 	}
 	var in *sandbox.Session
 	_, err = r.kept.with(ctx, p, session, func(_ *sandbox.Sandbox, i *sandbox.Session, _ bool) (Result, error) {

@@ -16,11 +16,11 @@ import (
 // Access is a level of network access.
 type Access string
 
-// Trust levels. A sandbox never changes its level.
+// Access levels. A sandbox never changes its level.
 const (
-	// Sandboxed has no network except its own loopback.
+	// AccessNone has no network except its own loopback.
 	AccessNone Access = "sandboxed"
-	// Trusted has the engine's network. A container does not reach the host's loopback.
+	// AccessNetwork has the engine's network. A container does not reach the host's loopback.
 	AccessNetwork Access = "trusted"
 )
 
@@ -44,9 +44,9 @@ const (
 
 // Spec describes a pooled sandbox. The zero value is a container of the pool's image without network.
 type Spec struct {
-	// Trust defaults to Sandboxed.
+	// Access defaults to AccessNone.
 	Access Access `json:"trust,omitempty"`
-	// Runtime defaults to sandbox.KindContainer; a jail has no image.
+	// Runtime defaults to sandbox.RuntimeContainer; a jail has no image.
 	Runtime sandbox.Runtime `json:"runtime,omitempty"`
 	// Image is a reference of an image on the engine; "" means Options.Image. It is resolved at each Acquire.
 	Image string `json:"image,omitempty"`
@@ -87,7 +87,7 @@ func (p *Pool) complete(ctx context.Context, s Spec) (Spec, error) {
 		errs = append(errs, errors.New("a jail has no image"))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return Spec{}, fmt.Errorf("%w pool spec: %w", sandbox.ErrInvalidSpec, err)
+		return Spec{}, fmt.Errorf("pool: %w: %w", sandbox.ErrInvalidSpec, err)
 	}
 	// Validate first: an invalid spec must not evict an idle sandbox.
 	checked := s.Sandbox()

@@ -93,7 +93,6 @@ func keptBox(rec *taskstore.Record) string {
 	return ""
 }
 
-// Followed reports how a followed run ended.
 // Followed ends a command that followed a task.
 func (f *Factory) Followed(ctx context.Context, rec *taskstore.Record, res *workorder.Result, asJSON bool, err error) error {
 	if err != nil && ctx.Err() != nil {

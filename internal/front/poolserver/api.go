@@ -347,7 +347,7 @@ func permit(s pool.Spec, sources []Source) (pool.Spec, error) {
 		s.Root = resolve(s.Root, true)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return s, fmt.Errorf("what is asked of the pool is %w: %w", sandbox.ErrInvalidSpec, err)
+		return s, fmt.Errorf("pool: %w: %w", sandbox.ErrInvalidSpec, err)
 	}
 	return s, nil
 }

@@ -209,7 +209,7 @@ func read(w http.ResponseWriter, r *http.Request, document any) error {
 		err = errors.New("there is more than one document")
 	}
 	if err != nil {
-		return fmt.Errorf("the request's document is %w: %w", sandbox.ErrInvalidSpec, err)
+		return fmt.Errorf("request body: %w: %w", sandbox.ErrInvalidSpec, err)
 	}
 	return nil
 }
@@ -295,14 +295,14 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	switch {
 	case e.Command != "" && len(e.Argv) > 0 || e.Command == "" && len(e.Argv) == 0:
-		return nil, fmt.Errorf("the command is %w: name either argv or command", sandbox.ErrInvalidSpec)
+		return nil, fmt.Errorf("command: %w: name either argv or command", sandbox.ErrInvalidSpec)
 	case e.Stdin != "" && len(e.StdinBytes) > 0:
-		return nil, fmt.Errorf("the command is %w: name either stdin or stdin_base64", sandbox.ErrInvalidSpec)
+		return nil, fmt.Errorf("command: %w: name either stdin or stdin_base64", sandbox.ErrInvalidSpec)
 	case e.TimeoutSeconds < 0 || e.TimeoutSeconds > maxTimeout.Seconds():
-		return nil, fmt.Errorf("the command is %w: timeout_seconds %g: use 0 to %g", sandbox.ErrInvalidSpec, e.TimeoutSeconds,
+		return nil, fmt.Errorf("command: %w: timeout_seconds %g: use 0 to %g", sandbox.ErrInvalidSpec, e.TimeoutSeconds,
 			maxTimeout.Seconds())
 	case e.MaxOutput < 0 || e.MaxOutput > maxOutput:
-		return nil, fmt.Errorf("the command is %w: max_output %d: use 0 to %d", sandbox.ErrInvalidSpec, e.MaxOutput, maxOutput)
+		return nil, fmt.Errorf("command: %w: max_output %d: use 0 to %d", sandbox.ErrInvalidSpec, e.MaxOutput, maxOutput)
 	}
 	if e.Command != "" {
 		e.Argv = []string{"sh", "-c", e.Command}

@@ -22,7 +22,7 @@ const (
 	goneEvery = 500 * time.Millisecond
 )
 
-// protocols are those of the API's streams. The guard forwards one of these words, not the client's.
+// protocol returns the protocol of the API's stream that r requests, or "". The guard forwards this word, not the client's.
 func protocol(r *http.Request) string {
 	for _, p := range []string{"tcp", "h2c", "websocket"} {
 		if strings.EqualFold(r.Header.Get("Upgrade"), p) {

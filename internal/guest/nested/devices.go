@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// devSize bounds the lease's /dev, which holds only nodes, links and empty directories.
+// devSize bounds the nested sandbox's /dev, which holds only nodes, links and empty directories.
 const devSize = "64k"
 
 // devices mounts a file system at target with the device nodes, links and directories of source, the
 // sandbox's /dev, but without file contents. The nodes are new: any user may set the times of a node, and the
-// next lease would read them.
+// next nested sandbox would read them.
 func devices(source, target string) error {
 	if err := mount("dev", target, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=0755,size="+devSize); err != nil {
 		return err
@@ -59,7 +59,7 @@ func copyDevices(source, target string) error {
 	return nil
 }
 
-// copyDirectory creates the directory, with its content unless the lease mounts another file system there.
+// copyDirectory creates the directory, with its content unless the nested sandbox mounts another file system there.
 func copyDirectory(from, to string, st fs.FileInfo) error {
 	if err := os.Mkdir(to, st.Mode().Perm()); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kept are the capabilities that the guest of a lease needs, like that of a jail: it changes to the user of
+// kept are the capabilities that the guest of a nested sandbox needs, like that of a jail: it changes to the user of
 // commands, ends the commands, gives them a terminal and accesses their directories.
 var kept = []uintptr{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_KILL, unix.CAP_CHOWN, unix.CAP_FOWNER, unix.CAP_DAC_OVERRIDE}
 
@@ -45,7 +45,7 @@ func drop() error {
 	return nil
 }
 
-// loopback lets programs of the lease communicate with each other.
+// loopback lets programs of the nested sandbox communicate with each other.
 func loopback() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

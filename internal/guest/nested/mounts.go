@@ -19,9 +19,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// Directories of the lease's own memory file system.
+// Directories of the nested sandbox's own memory file system.
 const (
-	own  = wire.GuestDir + "/lease" // its mount point, only in the lease's mount namespace
+	own  = wire.GuestDir + "/lease" // its mount point, only in the nested sandbox's mount namespace
 	root = own + "/root"
 )
 
@@ -33,7 +33,7 @@ func mount(source, target, kind string, flags uintptr, data string) error {
 	return nil
 }
 
-// mountAll builds the lease's file system from the sandbox's, and enters it.
+// mountAll builds the nested sandbox's file system from the sandbox's, and enters it.
 func mountAll(l wire.NestedConfig, uid, gid int) error {
 	beside, err := mountPoints()
 	if err != nil {
@@ -47,7 +47,7 @@ func mountAll(l wire.NestedConfig, uid, gid int) error {
 	}
 	err = mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, "")
 	if err == nil {
-		err = os.Mkdir(own, 0o700) // it exists if there was an earlier lease
+		err = os.Mkdir(own, 0o700) // it exists if there was an earlier nested sandbox
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -85,21 +85,21 @@ func mountAll(l wire.NestedConfig, uid, gid int) error {
 			return err
 		}
 	}
-	// The guest's directory must not be accessible in a lease: this process already runs its program.
+	// The guest's directory must not be accessible in a nested sandbox: this process already runs its program.
 	if err := mount(
 		"none", root+wire.GuestDir, "tmpfs", unix.MS_RDONLY|unix.MS_NODEV|unix.MS_NOSUID|unix.MS_NOEXEC, "mode=0700,size=4k",
 	); err != nil {
 		return err
 	}
 	// The engine's filter allows no container to call pivot_root. The file system below is reachable only with
-	// CAP_SYS_CHROOT, which the lease drops.
+	// CAP_SYS_CHROOT, which the nested sandbox drops.
 	if err := errors.Join(unix.Chdir(root), unix.Mount(".", "/", "", unix.MS_MOVE, ""), unix.Chroot("."), unix.Chdir("/")); err != nil {
-		return fmt.Errorf("enter the lease's files: %w", err)
+		return fmt.Errorf("enter the nested sandbox's files: %w", err)
 	}
 	return nil
 }
 
-// overlay mounts a directory of the lease over one of the sandbox.
+// overlay mounts a directory of the nested sandbox over one of the sandbox.
 func overlay(lower, target string, n int) error {
 	upper, work := fmt.Sprintf("%s/%d-files", own, n), fmt.Sprintf("%s/%d-work", own, n)
 	st, err := os.Stat(lower)
@@ -161,8 +161,8 @@ func system(shm int64) error {
 	return errors.Join(errs...)
 }
 
-// bring mounts the sandbox's mount at p in the lease: directly, if leases are configured so, otherwise so
-// that writes of a lease are discarded.
+// bring mounts the sandbox's mount at p in the nested sandbox: directly, if nested sandboxes are configured so, otherwise so
+// that writes of a nested sandbox are discarded.
 func bring(l wire.NestedConfig, p string, n int) error {
 	target := root + p
 	st, err := os.Stat(p)

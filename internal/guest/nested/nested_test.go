@@ -54,10 +54,10 @@ func TestSent(t *testing.T) {
 	}
 }
 
-// Only the first process of new namespaces turns them into a lease.
+// Only the first process of new namespaces turns them into a nested sandbox.
 func TestEnterElsewhere(t *testing.T) {
 	t.Parallel()
 	if err := Enter(); err == nil {
-		t.Error("this process's mounts are a lease's now")
+		t.Error("this process's mounts are a nested sandbox's now")
 	}
 }

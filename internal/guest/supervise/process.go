@@ -74,7 +74,7 @@ type Exit struct {
 // Orphan is a process that a command left.
 type Orphan struct {
 	PID   int    `json:"pid"`
-	Start uint64 `json:"start"` // see proc.Relative
+	Start uint64 `json:"start"` // see proc.Info
 }
 
 // Exit codes of a shell for commands that cannot be started.

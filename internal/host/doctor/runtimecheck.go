@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
-// Wish is what a sandbox is made with, beside what its kind decides.
-type Wish struct {
+// Requirements of a check are options of its sandbox, in addition to the defaults of the runtime.
+type Requirements struct {
 	runtime.Limits
 	NetworkNone bool
 	User        string
@@ -40,7 +40,7 @@ type RuntimeSandbox interface {
 type RuntimeKind interface {
 	// Has reports a declared capability, by its name.
 	Has(capability string) bool
-	Make(ctx context.Context, w Wish) (RuntimeSandbox, error)
+	Make(ctx context.Context, w Requirements) (RuntimeSandbox, error)
 }
 
 // RuntimeCheck is one promise, tried.
@@ -55,7 +55,7 @@ type RuntimeCheck struct {
 // promise is a promise: by the capability of that name, or of every kind.
 type promise struct {
 	name, needs string
-	wish        Wish
+	requires    Requirements
 	try         func(ctx context.Context, sb RuntimeSandbox) error
 	// tryGuest is in the place of tryPromise where the guest holds the network: there is a way out of the sandbox then, for the guest.
 	tryGuest func(ctx context.Context, sb RuntimeSandbox) error
@@ -84,14 +84,20 @@ var promises = []promise{
 	{name: "no process gains privileges", try: succeeds(`grep -q '^NoNewPrivs:.1$' /proc/self/status`)},
 	{name: "no process of the machine is in sight", needs: "network_none", try: succeeds(`test "$(ls -d /proc/[0-9]* | wc -l)" -lt 60`)},
 	{
-		name: "network none has the loopback alone", needs: "network_none", wish: Wish{NetworkNone: true}, try: loopbackAlone,
+		name: "network none has the loopback alone", needs: "network_none", requires: Requirements{NetworkNone: true}, try: loopbackAlone,
 		tryGuest: refusesConnections,
 	},
-	{name: "memory is bounded, and a lack of it told from a kill", needs: "limits_memory", wish: Wish{Limits: runtime.Limits{MemoryBytes: memory}}, try: outOfMemory},
-	{name: "processes are bounded, and a fork bomb ends", needs: "limits_pids", wish: Wish{Limits: runtime.Limits{PIDs: pids}}, try: forkBomb},
-	{name: "processors are bounded", needs: "limits_cpus", wish: Wish{Limits: runtime.Limits{CPUs: 0.5}}, try: halfACPU},
 	{
-		name: "commands run as another user, without a capability", needs: "users", wish: Wish{User: "1000:1000"},
+		name: "memory is bounded, and a lack of it told from a kill", needs: "limits_memory",
+		requires: Requirements{Limits: runtime.Limits{MemoryBytes: memory}}, try: outOfMemory,
+	},
+	{
+		name: "processes are bounded, and a fork bomb ends", needs: "limits_pids",
+		requires: Requirements{Limits: runtime.Limits{PIDs: pids}}, try: forkBomb,
+	},
+	{name: "processors are bounded", needs: "limits_cpus", requires: Requirements{Limits: runtime.Limits{CPUs: 0.5}}, try: halfACPU},
+	{
+		name: "commands run as another user, without a capability", needs: "users", requires: Requirements{User: "1000:1000"},
 		try: succeeds(`test "$(id -u)" = 1000 && grep -q '^CapEff:.0*$' /proc/self/status`),
 	},
 	{name: "files stay over a stop", needs: "persistent", try: persists},
@@ -117,7 +123,7 @@ func TryRuntime(ctx context.Context, k RuntimeKind, done func(RuntimeCheck)) err
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			if made := (*makeError)(nil); errors.As(err, &made) && r.wish == (Wish{}) {
+			if made := (*makeError)(nil); errors.As(err, &made) && r.requires == (Requirements{}) {
 				return made.err
 			}
 			if c.OK = err == nil; !c.OK {
@@ -138,7 +144,7 @@ func (e *makeError) Unwrap() error { return e.err }
 func tryPromise(ctx context.Context, k RuntimeKind, r promise) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	sb, err := k.Make(ctx, r.wish)
+	sb, err := k.Make(ctx, r.requires)
 	if err != nil {
 		return &makeError{err}
 	}
@@ -254,7 +260,7 @@ func forkBomb(ctx context.Context, sb RuntimeSandbox) error {
 }
 
 func halfACPU(ctx context.Context, sb RuntimeSandbox) error {
-	// Its own countLeft of the time that it had a processor is compared with the clock.
+	// Its own count of the time that it had a processor is compared with the clock.
 	o, err := sb.Run(ctx, `i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; times`, stuck)
 	if err != nil {
 		return err

@@ -13,20 +13,20 @@ type good struct {
 	caps    map[string]bool
 	broken  string // part of a script that fails
 	makeErr error
-	made    []Wish
+	made    []Requirements
 	removed int
 }
 
 func (g *good) Has(c string) bool { return g.caps[c] }
 
-func (g *good) Make(_ context.Context, w Wish) (RuntimeSandbox, error) {
+func (g *good) Make(_ context.Context, w Requirements) (RuntimeSandbox, error) {
 	g.made = append(g.made, w)
 	return &box{g: g, w: w}, g.makeErr
 }
 
 type box struct {
 	g    *good
-	w    Wish
+	w    Requirements
 	left int
 }
 

@@ -30,7 +30,7 @@ const (
 	companionExit = 3 * time.Second
 )
 
-// Run copies the output of an ended box, completes the result and removes the box. If ctx is cancelled during the copy, the
+// collect copies the output of an ended box, completes the result and removes the box. If ctx is cancelled during the copy, the
 // box stays complete for the next collection; the steps after the copy are short and are not interrupted.
 func (c collector) collect(ctx context.Context, rec *taskstore.Record, kind StopKind) (*workorder.Result, error) {
 	copying, cancel := context.WithTimeout(ctx, CollectTimeout)

@@ -28,7 +28,7 @@ const (
 	ReconnectPause = 300 * time.Millisecond
 )
 
-// Run records the box's events until it has ended, over broken streams and
+// follow records the box's events until it has ended, over broken streams and
 // restarts of the engine. A box that is gone has ended too.
 func (f follower) follow(ctx context.Context, run *taskstore.Record, rec *outcome.Recorder) error {
 	taskID := run.TaskID

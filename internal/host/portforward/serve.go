@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// lookEvery is how often a porter looks whether its sandbox is still there.
+	// lookEvery is how often a port forwarder looks whether its sandbox is still there.
 	lookEvery = 5 * time.Second
 	// lookTime bounds one look.
 	lookTime = 20 * time.Second
-	// awayTime is how long a porter waits for an engine that does not answer: longer than one takes to be updated. The
+	// awayTime is how long a port forwarder waits for an engine that does not answer: longer than one takes to be updated. The
 	// next command starts another.
 	awayTime = 10 * time.Minute
 )
@@ -25,7 +25,7 @@ const (
 // ErrGone means that a sandbox is not there any more.
 var ErrGone = errors.New("the sandbox is gone")
 
-// Sandbox is what a porter holds endpoints of.
+// Sandbox is what a port forwarder holds endpoints of.
 type Sandbox interface {
 	// DialPort connects to a port of the sandbox.
 	DialPort(ctx context.Context, port int) (net.Conn, error)
@@ -33,7 +33,7 @@ type Sandbox interface {
 	CheckExists(ctx context.Context) error
 }
 
-// Serve is the porter: it returns when no endpoint is wanted any more, when the sandbox is gone, or when ctx ends.
+// Serve is the port forwarder: it returns when no endpoint is wanted any more, when the sandbox is gone, or when ctx ends.
 func Serve(ctx context.Context, dir string, sb Sandbox) error {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, reload)

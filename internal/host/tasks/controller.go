@@ -61,17 +61,18 @@ type Controller struct {
 	Patience time.Duration
 }
 
-// Outcome is the final action of a flow and its results.
+// Outcome is the final action of a request and its results.
 type Outcome struct {
 	Kind    ActionKind
 	Until   time.Time         // when the limit of a reported task resets; zero if it is not parked
-	Message string            // the text of Nothing
-	Record  *taskstore.Record // of Follow and Report
-	Job     *job.Job          // of Begin, ActionRestart and ActionContinue; a rehearsal stops there
-	// Result is nil for a box that still runs, for a rehearsal, and for Report, whose result is in the record's folder.
+	Message string            // the text of ActionNone
+	Record  *taskstore.Record // of ActionFollow and ActionReport
+	Job     *job.Job          // of ActionBegin, ActionRestart and ActionContinue; a rehearsal stops there
+	// Result is nil for a box that still runs, for a rehearsal, and for ActionReport, whose result is in the
+	// record's directory.
 	Result   *workorder.Result
-	PR       *workorder.PR // of Open
-	Warnings []string      // of Open; also if it failed
+	PR       *workorder.PR // of ActionOpenPR
+	Warnings []string      // of ActionOpenPR; also if it failed
 }
 
 // Run carries out the user's request.

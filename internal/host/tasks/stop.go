@@ -70,7 +70,7 @@ func (s *Stopper) Run(ctx context.Context, rec *taskstore.Record, grace time.Dur
 	}
 }
 
-// ActionEndBox stops the box of a task and waits until its result is collected: by the command that follows it if that lives,
+// EndBox stops the box of a task and waits until its result is collected: by the command that follows it if that lives,
 // else by this one.
 func (s *Stopper) EndBox(ctx context.Context, rec *taskstore.Record, grace time.Duration) (*taskstore.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, grace+launch.CollectTimeout)

@@ -106,7 +106,7 @@ var stays = map[string]bool{
 // NextAttempt makes next the record of the attempt after the one in last. It moves the
 // output of last, which must be collected, to its place among the former ones, and saves
 // next. The caller holds the task's lock. If the process dies halfway, the record still
-// describes last, and Mend moves its output back.
+// describes last, and FinishMove moves its output back.
 func (s *Store) NextAttempt(last, next *Record) error {
 	next.Attempt = max(next.Attempt, last.Number()+1)
 	next.PastAttempts = append(append([]Attempt{}, last.PastAttempts...), last.as())

@@ -110,7 +110,7 @@ func (f Files) put(ctx context.Context, path string, q FileQuery, r io.Reader) (
 	return answer, err
 }
 
-// WriteFile makes r, read to its end, the content of a file.
+// Write makes r, read to its end, the content of a file.
 func (f Files) Write(ctx context.Context, q FileQuery, r io.Reader) error {
 	answer, err := f.put(ctx, wire.PathFiles, q, r)
 	if err != nil {

@@ -200,7 +200,7 @@ refused.`,
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			return checkPlace(f, project, args[:len(args)-1], args[len(args)-1], asJSON)
+			return checkHost(f, project, args[:len(args)-1], args[len(args)-1], asJSON)
 		},
 	}
 	cmd.Flags().StringVarP(&project, "project", "p", "", "project whose rules count: a name or a file")
@@ -209,8 +209,8 @@ refused.`,
 	return cmd
 }
 
-func checkPlace(f *cmdutil.Factory, project string, rules []string, place string, asJSON bool) error {
-	target, err := parsePlace(place)
+func checkHost(f *cmdutil.Factory, project string, rules []string, host string, asJSON bool) error {
+	target, err := parseHost(host)
 	if err != nil {
 		return err
 	}
@@ -236,30 +236,30 @@ func checkPlace(f *cmdutil.Factory, project string, rules []string, place string
 		Host    string `json:"host"`
 		Allowed bool   `json:"allowed"`
 		Reason  string `json:"reason"`
-	}{place, ok, says}, "%s", says)
+	}{host, ok, says}, "%s", says)
 	if err == nil && !ok {
 		return cmdutil.Exit(workorder.ExitGeneral)
 	}
 	return err
 }
 
-// parsePlace reads host and port. It accepts more than a rule may have, since users also ask about places that no
+// parseHost reads host and port. It accepts more than a rule may have, since users also ask about hosts that no
 // rule can allow.
-func parsePlace(place string) (workorder.AllowRule, error) {
-	host, port, err := net.SplitHostPort(place)
+func parseHost(text string) (workorder.AllowRule, error) {
+	host, port, err := net.SplitHostPort(text)
 	if err != nil {
-		host, port = strings.Trim(place, "[]"), ""
+		host, port = strings.Trim(text, "[]"), ""
 	}
 	if addr, err := netip.ParseAddr(host); err == nil {
 		n, err := strconv.ParseUint(cmp.Or(port, "0"), 10, 16)
 		if err != nil {
-			return workorder.AllowRule{}, app.Usagef("%q: %q is not a port from 1 to 65535", place, port)
+			return workorder.AllowRule{}, app.Usagef("%q: %q is not a port from 1 to 65535", text, port)
 		}
 		return workorder.AllowRule{Host: addr.Unmap().WithZone("").String(), Port: uint16(n)}, nil
 	}
-	target, err := parseRule(place)
+	target, err := parseRule(text)
 	if err == nil && target.Sub {
-		err = app.Usagef("%s is no place: give one host", place)
+		err = app.Usagef("%s is not a single host: give one host", text)
 	}
 	return target, err
 }

@@ -151,7 +151,7 @@ func (o *trustOptions) doRevoke(ref string, f *cmdutil.Factory) error {
 	if err != nil {
 		return err
 	}
-	book := trust.Open(st.Dir())
+	store := trust.Open(st.Dir())
 	find := func() (string, error) { return projectFileOf(ref) }
 	if harness, ok := strings.CutPrefix(ref, inLogin); ok {
 		find = func() (string, error) { return agentlogin.File(f.Getenv, harness) }
@@ -160,7 +160,7 @@ func (o *trustOptions) doRevoke(ref string, f *cmdutil.Factory) error {
 	if err != nil {
 		return err
 	}
-	there, err := book.Revoke(file)
+	there, err := store.Revoke(file)
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ const (
 // If the mode starts a new task and the remote already has the task, Claim returns ErrTaskExists, unless the
 // order's IfExists allows more: then the task is continued and the order's mode changes accordingly, or a
 // *DoneError returns its result. If the mode continues a task that the remote does not have, the task starts
-// from scratch if the order has its text; otherwise the error is ErrUnknown, of kind git.KindNotFound.
+// from scratch if the order has its text; otherwise the error is ErrTaskUnknown, of kind git.KindNotFound.
 //
 // A free lease, or one whose attempt is over according to the order, is taken at once. Any other lease is
 // watched by this box's own clock. Claim returns a *LeaseHeldError as soon as the holder shows a heartbeat;

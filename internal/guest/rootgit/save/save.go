@@ -18,7 +18,7 @@ type Saver struct {
 	*tree.Tree
 
 	last      snapped
-	firstDone bool // see smallFirst
+	firstDone bool // see pushSmallFirst
 }
 
 // saveTime bounds one save's push of any size: a longer one is stuck.
@@ -145,7 +145,7 @@ type snapped struct {
 	made               time.Time
 }
 
-// firstTime bounds smallFirst; it is part of the minimum time of a landing.
+// firstTime bounds pushSmallFirst; it is part of the minimum time of a landing.
 const firstTime = workorder.LandGrace / 2
 
 // SmallChangesRef returns the ref of the small changes; each attempt has its own.

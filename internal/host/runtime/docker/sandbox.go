@@ -50,6 +50,12 @@ var (
 // Sandboxes are the standalone sandboxes that are containers of an engine.
 type Sandboxes struct{ *Engine }
 
+var (
+	_ runtime.SandboxRuntime = (*Sandboxes)(nil)
+	_ runtime.ImageEnsurer   = (*Sandboxes)(nil)
+	_ runtime.Renewer        = (*Sandboxes)(nil)
+)
+
 // sandboxConfig translates a spec; the golden test of it shows what such a sandbox may do.
 func sandboxConfig(s runtime.SandboxSpec, volumes map[string]struct{}) (*container.Config, *container.HostConfig) {
 	stop := sandboxStop

@@ -1,6 +1,6 @@
 // Package jail makes sandboxes that are processes of this machine: in bubblewrap, with the filter of system calls that
 // commands in boxes have, or held by nothing at all. Neither needs an engine. Each has a folder below the state folder,
-// with a record of it, the socket of its guest and what stays of its files, and a keeper (internal/jailshim) for a parent.
+// with a record of it, the socket of its guest and what stays of its files, and a shim (internal/jailshim) for a parent.
 package jail
 
 import (

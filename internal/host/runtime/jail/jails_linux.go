@@ -25,10 +25,10 @@ import (
 )
 
 const (
-	// endTime bounds the end of a keeper after a request to end: it kills what it holds, and removes it if it is a throw-away one's.
+	// endTime bounds the end of a shim after a request to end: it kills what it holds, and removes it if it is a throw-away one's.
 	endTime = 15 * time.Second
 	endLook = 200 * time.Microsecond
-	// maxLog is more than a keeper writes, in bytes.
+	// maxLog is more than a shim writes, in bytes.
 	maxLog = 1 << 20
 )
 
@@ -41,6 +41,11 @@ type jails struct {
 	mu   sync.Mutex
 	fits bool // it was tried
 }
+
+var (
+	_ runtime.SandboxRuntime = (*jails)(nil)
+	_ runtime.LocalFiles     = (*jails)(nil)
+)
 
 func newRuntime(kind string, o Options) runtime.SandboxRuntime {
 	return &jails{kind: kind, o: o, dir: filepath.Join(o.State, "sandboxes")}
@@ -67,7 +72,7 @@ func (s *jails) Capabilities(ctx context.Context) ([]runtime.Capability, error) 
 		runtime.CapRepository,
 	)
 	if !slices.Contains(all, runtime.CapMemory) {
-		all = append(all, runtime.CapMemory) // the keeper watches it
+		all = append(all, runtime.CapMemory) // the shim watches it
 	}
 	if !slices.Contains(all, runtime.CapPIDs) && os.Geteuid() != 0 && countsByNamespace() {
 		all = append(all, runtime.CapPIDs)
@@ -175,7 +180,7 @@ func (s *jails) Start(ctx context.Context, id string) error {
 	if f.serves(ctx) { // another command was faster
 		return nil
 	}
-	if err := f.stop(ctx); err != nil { // a keeper outlives its guest until all that this had is gone
+	if err := f.stop(ctx); err != nil { // a shim outlives its guest until all that this had is gone
 		return err
 	}
 	r, err := f.record()
@@ -351,7 +356,7 @@ func (s *jails) Stop(ctx context.Context, id string, _ time.Duration) error {
 	return f.stop(ctx)
 }
 
-// stop ends the keeper with all that it holds. Who calls it has the lock.
+// stop ends the shim with all that it holds. Who calls it has the lock.
 func (f *folder) stop(ctx context.Context) error {
 	k := f.shim()
 	ctx, cancel := context.WithTimeout(ctx, endTime)
@@ -360,7 +365,7 @@ func (f *folder) stop(ctx context.Context) error {
 		if err := k.Signal(sig); errors.Is(err, os.ErrProcessDone) {
 			return nil
 		} else if err != nil {
-			return fmt.Errorf("end the sandbox's keeper: %w", err)
+			return fmt.Errorf("end the sandbox's shim: %w", err)
 		}
 		until := time.After(endTime / 3)
 		for waiting := true; waiting; {
@@ -369,14 +374,14 @@ func (f *folder) stop(ctx context.Context) error {
 			}
 			select {
 			case <-ctx.Done():
-				return fmt.Errorf("wait for the end of the sandbox's keeper: %w", context.Cause(ctx))
+				return fmt.Errorf("wait for the end of the sandbox's shim: %w", context.Cause(ctx))
 			case <-until:
 				waiting = false
 			case <-time.After(endLook):
 			}
 		}
 	}
-	return fmt.Errorf("the sandbox's keeper, process %d, cannot be ended", k.PID)
+	return fmt.Errorf("the sandbox's shim, process %d, cannot be ended", k.PID)
 }
 
 // Remove implements runtime.SandboxRuntime.
@@ -421,7 +426,7 @@ func (s *jails) remove(ctx context.Context, f *folder) error {
 const freshTime = 10 * time.Minute
 
 // sweep removes what commands that were killed have left: folders half made or half removed, and throw-away sandboxes
-// whose keeper was killed.
+// whose shim was killed.
 func (s *jails) sweep(ctx context.Context) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {

@@ -22,10 +22,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// Names in a sandbox's folder, beside the keeper's log.
+// Names in a sandbox's directory, beside the shim's log.
 const (
 	recordFile   = "record.json"
-	keeperFile   = "keeper.json"
+	shimFile     = "keeper.json"
 	socketFile   = "wire.sock"
 	workspaceDir = "workspace"
 	homeDir      = "home"
@@ -214,7 +214,7 @@ type shim struct {
 // shim returns the last shim, or one that does not live if there was none.
 func (f *folder) shim() *shim {
 	k := &shim{}
-	if f.read(keeperFile, k) != nil {
+	if f.read(shimFile, k) != nil {
 		return &shim{}
 	}
 	return k

@@ -25,7 +25,7 @@ import (
 const (
 	// startTime bounds a start: by hand it takes some 15 ms.
 	startTime = 20 * time.Second
-	// maxAnswer bounds a keeper's answer, in bytes.
+	// maxAnswer bounds a shim's answer, in bytes.
 	maxAnswer = 64 << 10
 	// hashLength is how much of the guest's hash its file is named by.
 	hashLength = 32
@@ -119,7 +119,7 @@ func onlyOurs(dir string) error {
 	return nil
 }
 
-// start starts the keeper of a sandbox, and waits until its guest serves. The caller has the lock.
+// start starts the shim of a sandbox, and waits until its guest serves. The caller has the lock.
 func (s *jails) start(ctx context.Context, f *folder, r record, guest string) error {
 	if err := f.dirs(r); err != nil { // somebody may have deleted them
 		return fmt.Errorf("make the sandbox's folders: %w", err)
@@ -149,7 +149,7 @@ func (s *jails) start(ctx context.Context, f *folder, r record, guest string) er
 		return fmt.Errorf("open the sandbox's log: %w", err)
 	}
 	defer log.Close()
-	// Real pipes: the keeper outlives this process.
+	// Real pipes: the shim outlives this process.
 	inR, inW, err := os.Pipe()
 	if err != nil {
 		return err
@@ -166,7 +166,7 @@ func (s *jails) start(ctx context.Context, f *folder, r record, guest string) er
 	})
 	_, _ = inR.Close(), outW.Close()
 	if err != nil {
-		return fmt.Errorf("start the sandbox's keeper: %w", err)
+		return fmt.Errorf("start the sandbox's shim: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
@@ -176,7 +176,7 @@ func (s *jails) start(ctx context.Context, f *folder, r record, guest string) er
 	for _, g := range plan.Groups {
 		k.Groups = append(k.Groups, g.Dir)
 	}
-	err = f.write(keeperFile, k, false)
+	err = f.write(shimFile, k, false)
 	if err == nil {
 		to := json.NewEncoder(inW)
 		err = errors.Join(to.Encode(plan), to.Encode(jailshim.Go), inW.Close())
@@ -189,7 +189,7 @@ func (s *jails) start(ctx context.Context, f *folder, r record, guest string) er
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case err != nil:
-		err = fmt.Errorf("the sandbox's keeper ended without an answer: %w", err)
+		err = fmt.Errorf("the sandbox's shim ended without an answer: %w", err)
 	case answer.Error != "":
 		err = fmt.Errorf("it ended: %s", strings.TrimSpace(answer.Error))
 	default:

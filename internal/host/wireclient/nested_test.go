@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 )
 
-// The transport in a lease may close the stream before the guest has said that nothing of the lease is left.
+// The transport in a nested sandbox may close the stream before the guest has reported that the nested sandbox is gone.
 func TestEndOutlastsTheTransport(t *testing.T) {
 	t.Parallel()
 	for name, said := range map[string]error{"clean": io.EOF, "lost": io.ErrUnexpectedEOF} {
@@ -17,7 +17,7 @@ func TestEndOutlastsTheTransport(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, in := io.Pipe()
 				out, guest := io.Pipe()
-				s := &leaseStream{tunnel: tunnel{in: in, out: out, cancel: func() {}}, answer: &http.Response{}, over: make(chan struct{})}
+				s := &nestedStream{tunnel: tunnel{in: in, out: out, cancel: func() {}}, answer: &http.Response{}, over: make(chan struct{})}
 				s.begun.Store(true)
 				ended := make(chan error, 1)
 				go func() { ended <- s.end(t.Context()) }()

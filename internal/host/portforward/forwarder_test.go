@@ -19,7 +19,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/portforward"
 )
 
-// TestMain is the porter when this program is started as one: of a sandbox whose port n answers with n, and that is gone when its folder has a file of that name.
+// TestMain is the port forwarder when this program is started as one: of a sandbox whose port n answers with n, and that is
+// gone when its directory has a file of that name.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "porter" {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -51,7 +52,7 @@ func (e echo) CheckExists(context.Context) error {
 	return nil
 }
 
-func newPorter(t *testing.T) *portforward.Forwarder {
+func newForwarder(t *testing.T) *portforward.Forwarder {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -81,7 +82,7 @@ func served(t *testing.T, p portforward.Port) string {
 	return string(b)
 }
 
-// pid is the porter's; 0 if there is none.
+// pid is the port forwarder's; 0 if there is none.
 func pid(t *testing.T, dir string) (pid int) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, "porter.json"))
@@ -99,7 +100,7 @@ func pid(t *testing.T, dir string) (pid int) {
 
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
-	k := newPorter(t)
+	k := newForwarder(t)
 	added, err := k.Add(t.Context(), []portforward.Port{{Port: 80}, {Port: 81}})
 	if err != nil || len(added) != 2 || added[0].Local == 0 || served(t, added[0]) != "80" || served(t, added[1]) != "81" {
 		t.Fatalf("%v, %v", added, err)
@@ -108,7 +109,7 @@ func TestEndpoints(t *testing.T) {
 	if err != nil || served(t, more[0]) != "82" || more[1] != added[0] {
 		t.Errorf("%v, %v", more, err)
 	}
-	// A porter that is killed is started again by whoever comes next, at the same ports.
+	// A port forwarder that is killed is started again by whoever comes next, at the same ports.
 	first := pid(t, k.Dir)
 	if err := unix.Kill(first, unix.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -145,19 +146,19 @@ func TestEndpoints(t *testing.T) {
 	if err := k.Remove(t.Context(), []int{80}); err != nil || served(t, added[0]) != "" || served(t, added[1]) != "81" {
 		t.Errorf("%v", err)
 	}
-	// Without endpoints there is no porter.
+	// Without endpoints there is no port forwarder.
 	if err := k.Remove(t.Context(), []int{81, 82}); err != nil || portforward.Alive(k.Dir) || pid(t, k.Dir) != 0 {
 		t.Errorf("%v", err)
 	}
 	if err := k.Ensure(t.Context()); err != nil || portforward.Alive(k.Dir) {
-		t.Errorf("a porter of nothing: %v", err)
+		t.Errorf("a port forwarder of nothing: %v", err)
 	}
 }
 
 // One whose port another program has taken meanwhile is told, and the others are served.
 func TestTakenMeanwhile(t *testing.T) {
 	t.Parallel()
-	k := newPorter(t)
+	k := newForwarder(t)
 	added, err := k.Add(t.Context(), []portforward.Port{{Port: 80}, {Port: 81}})
 	if err != nil {
 		t.Fatal(err)
@@ -183,10 +184,10 @@ func TestTakenMeanwhile(t *testing.T) {
 	}
 }
 
-// Commands at the same time have one porter; it goes with its sandbox.
+// Commands at the same time have one port forwarder; it goes with its sandbox.
 func TestTogether(t *testing.T) {
 	t.Parallel()
-	k := newPorter(t)
+	k := newForwarder(t)
 	type result struct {
 		p   portforward.Port
 		err error
@@ -230,10 +231,10 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// A porter that cannot start is an error with what it said.
+// A port forwarder that cannot start is an error with what it said.
 func TestDoesNotStart(t *testing.T) {
 	t.Parallel()
-	k := newPorter(t)
+	k := newForwarder(t)
 	k.Argv = []string{"/bin/sh", "-c", "echo why >&2; exit 1"}
 	if _, err := k.Add(t.Context(), []portforward.Port{{Port: 80}}); err == nil || !strings.Contains(err.Error(), "why") {
 		t.Errorf("%v", err)

@@ -7,8 +7,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 )
 
-// NewCmdPorter makes the command.
-func NewCmdPorter(f *cmdutil.Factory) *cobra.Command {
+// NewCmdPortForward returns the hidden command that serves endpoints.
+func NewCmdPortForward(f *cmdutil.Factory) *cobra.Command {
 	return &cobra.Command{
 		Use: app.EndpointsCommand + " SANDBOX", Hidden: true, Args: cmdutil.OneSandbox,
 		Short: "Serve a sandbox's endpoints (started by the command that publishes them)",

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// Folder is the registry's in a state folder. That of a sandbox is named after it; its porter has files of its own in it.
+	// Folder is the registry's in a state folder. That of a sandbox is named after it; its port forwarder has files of its own in it.
 	Folder     = "registry"
 	recordFile = "record.json"
 	// creationFile is there while a sandbox is made.

@@ -14,19 +14,19 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// Nested is a lease of a sandbox: what talks to the guest in it.
+// Nested is a client of the guest of a nested sandbox.
 type Nested struct {
 	*Client
-	stream *leaseStream
+	stream *nestedStream
 }
 
-// ErrNoNested means that a lease could not begin: the sandbox lacks what it needs for one.
-var ErrNoNested = errors.New("the sandbox can make no lease")
+// ErrNoNested means that the sandbox lacks a requirement of nested sandboxes.
+var ErrNoNested = errors.New("nested sandboxes are unavailable")
 
-// NewNested makes a lease and says hello to its guest. ctx bounds that and not the lease, which ends with End, or with this
-// client's connection.
+// NewNested creates a nested sandbox and connects to its guest. ctx bounds only these steps. The nested sandbox ends with End
+// or with this client's connection.
 func (c *Client) NewNested(ctx context.Context) (*Nested, error) {
-	open, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the lease outlives ctx
+	open, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the nested sandbox outlives ctx
 	stop := context.AfterFunc(ctx, cancel)
 	defer stop()
 	r, w := io.Pipe()
@@ -38,26 +38,26 @@ func (c *Client) NewNested(ctx context.Context) (*Nested, error) {
 		}
 		return nil, err
 	}
-	s := &leaseStream{tunnel: tunnel{in: w, out: answer.Body, cancel: cancel}, answer: answer, over: make(chan struct{})}
+	s := &nestedStream{tunnel: tunnel{in: w, out: answer.Body, cancel: cancel}, answer: answer, over: make(chan struct{})}
 	inner, err := New(ctx, s)
 	if err != nil {
 		if why := s.end(ctx); why != nil && !errors.Is(why, ErrConnectionLost) && ctx.Err() == nil { // the guest says why
 			err = fmt.Errorf("%w: %w", ErrNoNested, why)
 		}
-		return nil, errors.Join(fmt.Errorf("make a lease: %w", err), s.Close())
+		return nil, errors.Join(fmt.Errorf("create a nested sandbox: %w", err), s.Close())
 	}
 	s.begun.Store(true)
 	return &Nested{inner, s}, nil
 }
 
-// End ends the lease with all that runs in it. After an error something of it may be left, and the sandbox is not clean.
+// End ends the nested sandbox and its processes. After an error some of its files or processes may remain in the sandbox.
 func (n *Nested) End(ctx context.Context) error {
 	err := n.stream.end(ctx)
 	return errors.Join(err, n.Close())
 }
 
-// leaseStream leads to the guest of a lease.
-type leaseStream struct {
+// nestedStream connects to the guest of a nested sandbox.
+type nestedStream struct {
 	tunnel
 	answer *http.Response
 	begun  atomic.Bool
@@ -67,7 +67,7 @@ type leaseStream struct {
 	err    error         // why, once it is closed
 }
 
-func (s *leaseStream) Read(p []byte) (int, error) {
+func (s *nestedStream) Read(p []byte) (int, error) {
 	n, err := s.tunnel.Read(p)
 	if err != nil {
 		s.once.Do(func() {
@@ -78,12 +78,12 @@ func (s *leaseStream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// lastWord bounds the wait for what a guest says of a lease that did not begin.
+// lastWord bounds the wait for the error of a nested sandbox that did not start.
 const lastWord = time.Second
 
-// Close ends the stream. Of a lease that did not begin it waits for the guest's last word, and one that is ending reads
-// on to it: the transport over it may close it earlier.
-func (s *leaseStream) Close() error {
+// Close ends the stream. If the nested sandbox did not start, Close first waits for the guest's error. If End was called, the
+// stream is read to its end in the background: the transport may close the stream before the guest's answer.
+func (s *nestedStream) Close() error {
 	if !s.begun.Swap(true) {
 		_ = s.CloseWrite()
 		late := time.AfterFunc(lastWord, func() { _ = s.tunnel.Close() })
@@ -97,24 +97,24 @@ func (s *leaseStream) Close() error {
 	return s.tunnel.Close()
 }
 
-// end ends the request, waits for the guest's word that nothing of the lease is left, and closes the stream.
-func (s *leaseStream) end(ctx context.Context) error {
+// end ends the request, waits until the guest reports that the nested sandbox is gone, and closes the stream.
+func (s *nestedStream) end(ctx context.Context) error {
 	s.ending.Store(true)
 	defer s.tunnel.Close()
 	_ = s.CloseWrite() // an error is that of an end that came before
 	select {
 	case <-s.over:
 	case <-ctx.Done():
-		return fmt.Errorf("end the lease: %w", context.Cause(ctx))
+		return fmt.Errorf("end the nested sandbox: %w", context.Cause(ctx))
 	}
 	if !errors.Is(s.err, io.EOF) {
-		return fmt.Errorf("end the lease: %w: %w", ErrConnectionLost, s.err)
+		return fmt.Errorf("end the nested sandbox: %w: %w", ErrConnectionLost, s.err)
 	}
 	if why := s.answer.Trailer.Get(wire.TrailerError); why != "" {
 		if text, err := url.QueryUnescape(why); err == nil {
 			why = text
 		}
-		return fmt.Errorf("end the lease: %s", plain(why))
+		return fmt.Errorf("end the nested sandbox: %s", plain(why))
 	}
 	return nil
 }

@@ -23,23 +23,23 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// The files of a porter in the sandbox's folder.
+// The files of a port forwarder in the sandbox's folder.
 const (
 	wantedFile = "ports.json"  // what is wanted, written by commands
-	heldFile   = "porter.json" // what is held, written by the porter
+	heldFile   = "porter.json" // what is held, written by the port forwarder
 	logFile    = "porter.log"
 	lockFile   = "porter.lock" // of the command that changes what is wanted
 )
 
 const (
-	// answerTime bounds the wait for a porter: a program that starts needs some tenths of a second on a loaded machine.
+	// answerTime bounds the wait for a port forwarder: a program that starts needs some tenths of a second on a loaded machine.
 	answerTime = 15 * time.Second
 	answerPoll = 5 * time.Millisecond
-	// endTime is what a porter has to end; it then is killed.
+	// endTime is what a port forwarder has to end; it then is killed.
 	endTime = 5 * time.Second
-	// reload tells a porter that something else is wanted.
+	// reload tells a port forwarder that something else is wanted.
 	reload = unix.SIGUSR1
-	// maxSaid bounds what is shown of a porter that failed, in characters.
+	// maxSaid bounds what is shown of a port forwarder that failed, in characters.
 	maxSaid = 500
 )
 
@@ -115,7 +115,7 @@ func (k *Forwarder) Add(ctx context.Context, ports []Port) ([]Port, error) {
 	}
 	for i, p := range now.Ports {
 		if j := slices.IndexFunc(h.Ports, func(q Port) bool { return q.Port == p.Port }); j >= 0 {
-			now.Ports[i].Local = h.Ports[j].Local // the next porter has to have the same
+			now.Ports[i].Local = h.Ports[j].Local // the next port forwarder has to have the same
 		}
 	}
 	if err := write(k.Dir, wantedFile, now); err != nil {
@@ -155,7 +155,7 @@ func (k *Forwarder) Remove(ctx context.Context, ports []int) error {
 	return err
 }
 
-// Ensure starts the porter where endpoints are wanted and none lives. The error holds ErrPortUnavailable where another program has
+// Ensure starts the port forwarder where endpoints are wanted and none lives. The error holds ErrPortUnavailable where another program has
 // taken one of its ports meanwhile; the others are held.
 func (k *Forwarder) Ensure(ctx context.Context) error {
 	w, err := readWanted(k.Dir)
@@ -173,7 +173,7 @@ func (k *Forwarder) Ensure(ctx context.Context) error {
 	if w, err = readWanted(k.Dir); err != nil || len(w.Ports) == 0 {
 		return err
 	}
-	w.Generation++ // a porter tries again what it could not have
+	w.Generation++ // a port forwarder tries again what it could not have
 	h, err := k.apply(ctx, w)
 	if err == nil {
 		err = h.failed(w.Ports)
@@ -181,13 +181,13 @@ func (k *Forwarder) Ensure(ctx context.Context) error {
 	return err
 }
 
-// Alive reports whether the porter of a sandbox lives.
+// Alive reports whether the port forwarder of a sandbox lives.
 func Alive(dir string) bool {
 	h, err := readHeld(dir)
 	return err == nil && h.Process.Alive()
 }
 
-// End ends the endpoints of a sandbox, with its porter and all that is kept of them.
+// End ends the endpoints of a sandbox, with its port forwarder and all that is kept of them.
 func End(ctx context.Context, dir string) error {
 	l, err := lockfile.Take(ctx, filepath.Join(dir, lockFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -199,7 +199,7 @@ func End(ctx context.Context, dir string) error {
 	defer l.Release()
 	if h, err := readHeld(dir); err == nil && h.Process.Alive() {
 		if err := h.Process.Signal(unix.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return fmt.Errorf("end the porter of endpoints: %w", err)
+			return fmt.Errorf("end the port forwarder: %w", err)
 		}
 		for until := time.Now().Add(endTime); h.Process.Alive() && ctx.Err() == nil; time.Sleep(answerPoll) {
 			if time.Now().After(until) {
@@ -218,7 +218,7 @@ func End(ctx context.Context, dir string) error {
 	return errors.Join(errs...)
 }
 
-// apply writes what is wanted and returns what the porter says of it. The lock is held.
+// apply writes what is wanted and returns what the port forwarder says of it. The lock is held.
 func (k *Forwarder) apply(ctx context.Context, w desired) (observed, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -237,7 +237,7 @@ func (k *Forwarder) apply(ctx context.Context, w desired) (observed, error) {
 			return h, nil
 		case lives:
 			if err := h.Process.Signal(reload); err != nil && !errors.Is(err, os.ErrProcessDone) {
-				return observed{}, fmt.Errorf("tell the porter of endpoints: %w", err)
+				return observed{}, fmt.Errorf("tell the port forwarder: %w", err)
 			}
 		case len(w.Ports) == 0:
 			return observed{}, nil // it has ended, as it should
@@ -248,28 +248,28 @@ func (k *Forwarder) apply(ctx context.Context, w desired) (observed, error) {
 		default:
 			select {
 			case <-started.Done():
-				return observed{}, fmt.Errorf("the porter of endpoints ended: %s", said(k.Dir))
+				return observed{}, fmt.Errorf("the port forwarder ended: %s", said(k.Dir))
 			default:
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return observed{}, fmt.Errorf("wait for the porter of endpoints: %w", context.Cause(ctx))
+			return observed{}, fmt.Errorf("wait for the port forwarder: %w", context.Cause(ctx))
 		case <-time.After(answerPoll):
 		}
 	}
 }
 
-// start starts a porter, which outlives this program.
+// start starts a port forwarder, which outlives this program.
 func (k *Forwarder) start(ctx context.Context) (*proc.Process, error) {
 	log, err := os.OpenFile(filepath.Join(k.Dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("start the porter of endpoints: %w", err)
+		return nil, fmt.Errorf("start the port forwarder: %w", err)
 	}
 	defer log.Close()
 	p, err := proc.Start(context.WithoutCancel(ctx), proc.Spec{Argv: k.Argv, Env: k.Env, Dir: "/", Stdout: log, Stderr: log})
 	if err != nil {
-		return nil, fmt.Errorf("start the porter of endpoints: %w", err)
+		return nil, fmt.Errorf("start the port forwarder: %w", err)
 	}
 	return p, nil
 }
@@ -284,7 +284,7 @@ func (h observed) failed(ports []Port) error {
 	return nil
 }
 
-// said is the end of a porter's log.
+// said is the end of a port forwarder's log.
 func said(dir string) string {
 	b, err := os.ReadFile(filepath.Join(dir, logFile))
 	if s := strings.TrimSpace(string(b)); err == nil && s != "" {

@@ -51,6 +51,11 @@ type Runtime struct {
 	at    time.Time // when it was asked
 }
 
+var (
+	_ runtime.SandboxRuntime = (*Runtime)(nil)
+	_ runtime.ImageEnsurer   = (*Runtime)(nil)
+)
+
 // infoAge is how long the engine is not asked again what it is: that takes tens of milliseconds, and making a sandbox needs it twice.
 const infoAge = 5 * time.Second
 
