@@ -60,17 +60,7 @@ type api struct {
 	listTime, answerTime, createTime time.Duration
 }
 
-var (
-	_ runtime.Runtime         = (*Engine)(nil)
-	_ runtime.ContainerEngine = (*Engine)(nil)
-	_ runtime.Copier          = (*Engine)(nil)
-	_ runtime.Execer          = (*Engine)(nil)
-	_ runtime.ImageStore      = (*Engine)(nil)
-	_ runtime.Volumes         = (*Engine)(nil)
-	_ runtime.Committer       = (*Engine)(nil)
-	_ runtime.Pauser          = (*Engine)(nil)
-	_ runtime.Prober          = (*Engine)(nil)
-)
+var _ runtime.Runtime = (*Engine)(nil)
 
 // New returns the engine that the docker command would use. It does not contact it.
 func New(getenv func(string) string) (*Engine, error) {

@@ -51,9 +51,8 @@ var (
 type Sandboxes struct{ *Engine }
 
 var (
-	_ runtime.SandboxRuntime = (*Sandboxes)(nil)
-	_ runtime.ImageEnsurer   = (*Sandboxes)(nil)
-	_ runtime.Renewer        = (*Sandboxes)(nil)
+	_ runtime.ImageEnsurer = (*Sandboxes)(nil)
+	_ runtime.Renewer      = (*Sandboxes)(nil)
 )
 
 // sandboxConfig translates a spec; the golden test of it shows what such a sandbox may do.
