@@ -104,8 +104,3 @@ func FullTaskID(id string) string {
 	}
 	return id
 }
-
-// IsTask reports whether a name can only be a task's: these have capital letters, which no sandbox's has.
-func IsTask(name string) bool {
-	return name != "" && !sandbox.ValidName(name) && strings.ToUpper(name) == name
-}

@@ -173,9 +173,9 @@ func (d deletion) deletable(ctx context.Context) (on taskRefs, err error) {
 		return on, nil
 	}
 	order.Repo = cmp.Or(order.Repo, repo)
+	var local *localrepo.Repo
 	if filepath.IsAbs(repo) {
-		local, err := localrepo.Open(ctx, repo)
-		if err != nil {
+		if local, err = localrepo.Open(ctx, repo); err != nil {
 			return on, err
 		}
 		on.remote = local
@@ -189,6 +189,11 @@ func (d deletion) deletable(ctx context.Context) (on taskRefs, err error) {
 	}
 	if on.refs, err = on.remote.TaskRefs(ctx, d.rec.TaskID); err != nil {
 		return on, err
+	}
+	if local != nil {
+		if err := local.CheckDelete(ctx, on.refs); err != nil {
+			return on, err
+		}
 	}
 	if name := d.rec.TargetBranch; name != "" && !workorder.OwnBranch(d.rec.TaskID, name) {
 		d.Warn(fmt.Sprintf("branch %s stays: its name is not that of task %s", name, d.rec.TaskID))

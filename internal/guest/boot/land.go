@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
@@ -19,9 +20,8 @@ func (b *lander) commit(ctx context.Context) error {
 	err := b.Repo.Commit(ctx)
 	// Git cannot add later what it cannot add now. Trying again after
 	// validation would only commit the files that validation left.
-	var partly interface{ Left() []string }
 	b.work.left = nil
-	if errors.As(err, &partly) {
+	if _, partly := errors.AsType[*tree.UncommittedError](err); partly {
 		b.work.left, b.work.committed = err, true
 		return nil
 	}

@@ -340,22 +340,33 @@ func (r *Repo) TaskRefs(ctx context.Context, taskID string) (map[string]string, 
 	return found, nil
 }
 
-// DeleteRefs deletes refs of the repository that are still at the given objects: all of them or none. It refuses to
-// delete a branch that a working tree has checked out.
-func (r *Repo) DeleteRefs(ctx context.Context, refs map[string]string) error {
+// CheckDelete returns an error if one of the refs is a branch that a working tree has checked out.
+func (r *Repo) CheckDelete(ctx context.Context, refs map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
 	trees, err := gitOut(ctx, r.Path, "worktree", "list", "--porcelain")
 	if err != nil {
 		return exiterr.New(workorder.ExitGit, fmt.Errorf("list the working trees of %s: %w", r.Path, err), "")
 	}
+	for name := range refs {
+		if branch, ok := strings.CutPrefix(name, "refs/heads/"); ok && strings.Contains(trees+"\n", "\nbranch "+name+"\n") {
+			return exiterr.New(workorder.ExitGit, fmt.Errorf("branch %s is checked out in a working tree of %s", branch, r.Path),
+				"switch to another branch first: git switch main")
+		}
+	}
+	return nil
+}
+
+// DeleteRefs deletes refs of the repository that are still at the given objects: all of them or none. It deletes none
+// if CheckDelete returns an error.
+func (r *Repo) DeleteRefs(ctx context.Context, refs map[string]string) error {
+	if err := r.CheckDelete(ctx, refs); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
+	defer cancel()
 	var commands strings.Builder
 	for name, object := range refs {
-		if strings.Contains(trees+"\n", "\nbranch "+name+"\n") {
-			return exiterr.New(workorder.ExitGit, fmt.Errorf("branch %s is checked out in a working tree of %s",
-				strings.TrimPrefix(name, "refs/heads/"),
-				r.Path), "switch to another branch first: git switch main")
-		}
 		fmt.Fprintf(&commands, "delete %s %s\n", name, object)
 	}
 	const grace = time.Second

@@ -141,19 +141,21 @@ func (o *execOptions) do(ctx context.Context, f *cmdutil.Factory, name string, a
 	if in, ok := f.Stdin.(*os.File); o.interactive || o.terminal || !ok || !term.IsTerminal(int(in.Fd())) {
 		c.Stdin = f.Stdin
 	}
-	if app.IsTask(name) {
-		return o.inTask(ctx, f, name, c)
-	}
-	if name == "" {
-		if name, err = f.Sandboxes().Current(ctx, o.image); err != nil {
-			return err
-		}
-	} else if o.image != "" {
+	if name != "" && o.image != "" {
 		return app.Usagef("--image cannot change the image of the existing sandbox %s", name)
 	}
-	sb, done, err := f.Sandboxes().Get(ctx, name)
+	var sb *sandbox.Sandbox
+	var done func()
+	if name != "" {
+		sb, done, err = f.Sandboxes().Either(ctx, name)
+	} else if name, err = f.Sandboxes().Current(ctx, o.image); err == nil {
+		sb, done, err = f.Sandboxes().Get(ctx, name)
+	}
 	if err != nil {
 		return err
+	}
+	if sb == nil {
+		return o.inTask(ctx, f, name, c)
 	}
 	defer done()
 	if len(ports) > 0 {

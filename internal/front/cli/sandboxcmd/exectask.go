@@ -17,8 +17,8 @@ import (
 
 // inTask runs the command in a task's running box.
 func (o *execOptions) inTask(ctx context.Context, f *cmdutil.Factory, id string, c sandbox.Command) error {
-	if o.background || o.timeout > 0 || len(o.expose) > 0 || o.image != "" {
-		return exiterr.New(workorder.ExitUsage, errors.New("--detach, --timeout, --expose and --image need a standalone sandbox"),
+	if o.background || o.timeout > 0 || len(o.expose) > 0 {
+		return exiterr.New(workorder.ExitUsage, errors.New("--detach, --timeout and --expose need a standalone sandbox"),
 			"in a task's sandbox the command ends with the agent")
 	}
 	if err := c.Check(); err != nil {

@@ -15,15 +15,12 @@ import (
 
 // UncommittedError names the part of the work tree that could not be committed.
 type UncommittedError struct {
-	Paths []string
+	Paths []string // that only Archive can keep
 	// full means that the disk had no room for the files.
 	full bool
 	// Reason is the first reason, for the user.
 	Reason string
 }
-
-// Left returns the paths that only Archive can keep.
-func (e *UncommittedError) Left() []string { return e.Paths }
 
 const maxNamed = 5
 
