@@ -125,9 +125,7 @@ func TestPoolEnds(t *testing.T) {
 		if s := u.poolStats(); s.Idle != 1 || s.Busy != 2 {
 			t.Errorf("%+v", s)
 		}
-		if err := eng.ContainerPause(t.Context(), containerPrefix+busy.Sandbox); err != nil {
-			t.Fatal(err)
-		}
+		pause(t, containerPrefix+busy.Sandbox)
 		return busy
 	}
 	p := u.servePool()

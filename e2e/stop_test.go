@@ -142,18 +142,23 @@ func TestBoxKilled(t *testing.T) {
 	}
 }
 
-// A box that was frozen can be stopped all the same.
-func TestStopOfAFrozenBox(t *testing.T) {
-	t.Parallel()
-	w := work(t, "sleep 600")
-	// On a machine that is busy the kernel may not freeze a box at the first try, and the runtime gives up.
+// pause freezes a container. On a busy machine the kernel may not freeze it at the first try, and the runtime gives up.
+func pause(t *testing.T, id string) {
+	t.Helper()
 	tries := 0
-	for err := eng.ContainerPause(t.Context(), w.box()); err != nil; err = eng.ContainerPause(t.Context(), w.box()) {
+	for err := eng.ContainerPause(t.Context(), id); err != nil; err = eng.ContainerPause(t.Context(), id) {
 		if tries++; tries == 10 {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
 	}
+}
+
+// A box that was frozen can be stopped all the same.
+func TestStopOfAFrozenBox(t *testing.T) {
+	t.Parallel()
+	w := work(t, "sleep 600")
+	pause(t, w.box())
 	if c := w.u.run("", "stop", w.id); c.code != 0 {
 		t.Errorf("stop: exit code %d", c.code)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,8 +32,8 @@ type Removal struct {
 
 // RemovedTask is a task that was removed.
 type RemovedTask struct {
-	TaskID string   `json:"removed"`
-	Refs   []string `json:"refs,omitempty"` // that were deleted on the remote
+	TaskID string            `json:"removed"`
+	Refs   map[string]string `json:"refs,omitempty"` // that were deleted on the remote, with the objects that they had
 }
 
 // Remove removes a task. It deletes the refs on the remote before the record, so that an interrupted removal can be
@@ -70,7 +69,7 @@ func (t *Tasks) Remove(ctx context.Context, id string, r Removal) (done RemovedT
 		if err := on.remote.DeleteRefs(ctx, on.refs); err != nil {
 			return done, err
 		}
-		done.Refs = slices.Sorted(maps.Keys(on.refs))
+		done.Refs = on.refs
 	}
 	return done, st.Remove(rec)
 }
@@ -244,14 +243,18 @@ func (d deletion) mayDeleteBranch(ctx context.Context, order *workorder.Order, b
 		d.exists(ctx, branch, head):
 		return nil
 	}
-	what := fmt.Sprintf("branch %s (at %.10s) has commits that exist nowhere else", branch, head)
+	what := fmt.Sprintf("branch %s (at %.10s) has commits that no other branch on this machine has", branch, head)
 	if d.Confirm != nil {
 		yes, err := d.Confirm(ctx, what+". Delete it?")
 		if err != nil || yes {
 			return err
 		}
 	}
-	return exiterr.New(workorder.ExitGeneral, errors.New(what), "`sandbox-agent merge "+d.rec.TaskID+"` merges them; --force deletes them")
+	hint := "merge them with: sandbox-agent merge " + d.rec.TaskID
+	if res == nil || res.HeadSHA != head {
+		hint = "it is not at the task's last commit: merge it with git, in a clone"
+	}
+	return exiterr.New(workorder.ExitGeneral, errors.New(what), hint+"; --force deletes them")
 }
 
 // exists reports whether a ref of the task's repository on this machine, or of the clone that the user is in, has the

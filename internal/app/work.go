@@ -44,11 +44,13 @@ func (e *Env) Works() Works { return Works{e} }
 // descends from HEAD. Several such sandboxes are a usage error. Outside of any repository it is the last task.
 func (w Works) Find(ctx context.Context, args []string) (*Work, error) {
 	name := w.Getenv(SandboxVariable)
-	if len(args) > 0 {
+	switch {
+	case len(args) > 0:
 		name = args[0]
-	}
-	if name == "" {
+	case name == "":
 		return w.current(ctx)
+	default:
+		w.Say("note: " + SandboxVariable + " names " + name)
 	}
 	b, err := w.Branches().Find(ctx, name)
 	if err == nil {

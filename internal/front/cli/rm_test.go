@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -56,7 +57,7 @@ func TestRmBranch(t *testing.T) {
 
 	code, out, errs := r.run("rm", "--branch", "--force", "a1b2", "--json")
 	var done app.RemovedTask
-	if err := json.Unmarshal([]byte(out), &done); err != nil || code != 0 || done.TaskID != tid || !slices.Equal(done.Refs, own) {
+	if err := json.Unmarshal([]byte(out), &done); err != nil || code != 0 || done.TaskID != tid || !slices.Equal(slices.Sorted(maps.Keys(done.Refs)), own) {
 		t.Fatalf("exit %d, %s%s, %v", code, out, errs, err)
 	}
 	want := slices.DeleteFunc(slices.Clone(all), func(ref string) bool { return slices.Contains(own, ref) })
@@ -127,9 +128,10 @@ func TestRmBranchOfALocalRepository(t *testing.T) {
 		t.Fatal(err)
 	}
 	lock.Unlock()
-	r.want(workorder.ExitGeneral, tid, "rm", "--branch", tid)
+	r.want(workorder.ExitGit, tid, "rm", "--branch", tid)
 	r.want(workorder.ExitGit, tid, "rm", "--branch", "--force", tid)
 	git("switch", "-q", "main")
+	r.want(workorder.ExitGeneral, tid, "rm", "--branch", tid)
 	if got := refs(t, repo); len(got) != 3 {
 		t.Fatalf("%v", got)
 	}

@@ -124,8 +124,8 @@ func OneTask(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		return nil
 	}
-	return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs one task id, got %d", cmd.CommandPath(), len(args)),
-		"`sandbox-agent ps --all` lists them")
+	return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs one name, got %d", cmd.CommandPath(), len(args)),
+		"list tasks and sandboxes with: sandbox-agent ps --all")
 }
 
 // OneSandbox accepts exactly one name of a sandbox.

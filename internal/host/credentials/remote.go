@@ -182,8 +182,10 @@ func explain(ctx context.Context, shown string, cred *workorder.GitCredential, e
 			"check that the token is valid and may read and write this repository")
 	case errors.Is(err, transport.ErrRepositoryNotFound):
 		hint = "check the name; forges also say this of a private repository when the token may not see it"
-	case ctx.Err() != nil:
+	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
 		err = fmt.Errorf("no answer within %s", checkTimeout)
+	case ctx.Err() != nil: // interrupted
+		return fmt.Errorf("look at remote %s: %w", shown, context.Cause(ctx))
 	}
 	return exiterr.New(workorder.ExitGit, fmt.Errorf("look at remote %s: %w", shown, err), hint)
 }

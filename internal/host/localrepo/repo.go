@@ -348,10 +348,15 @@ func (r *Repo) CheckDelete(ctx context.Context, refs map[string]string) error {
 	if err != nil {
 		return exiterr.New(workorder.ExitGit, fmt.Errorf("list the working trees of %s: %w", r.Path, err), "")
 	}
-	for name := range refs {
-		if branch, ok := strings.CutPrefix(name, "refs/heads/"); ok && strings.Contains(trees+"\n", "\nbranch "+name+"\n") {
-			return exiterr.New(workorder.ExitGit, fmt.Errorf("branch %s is checked out in a working tree of %s", branch, r.Path),
-				"switch to another branch first: git switch main")
+	dir := ""
+	for line := range strings.Lines(trees) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if key == "worktree" {
+			dir = value
+		}
+		if key == "branch" && refs[value] != "" {
+			return exiterr.New(workorder.ExitGit, fmt.Errorf("branch %s is checked out in %s", strings.TrimPrefix(value, "refs/heads/"), dir),
+				"switch to another commit first: git -C "+text.Shell(dir)+" switch --detach")
 		}
 	}
 	return nil

@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -68,11 +69,12 @@ func (o *rmOptions) do(ctx context.Context, id string, f *cmdutil.Factory) error
 
 // taskRemoved reports the removal of a task.
 func taskRemoved(f *cmdutil.Factory, r app.RemovedTask, asJSON bool) error {
-	line := r.TaskID
-	if len(r.Refs) > 0 {
-		line += fmt.Sprintf(" with %d refs: %s", len(r.Refs), strings.Join(r.Refs, " "))
+	for _, name := range slices.Sorted(maps.Keys(r.Refs)) {
+		if !asJSON {
+			f.Say(text.Clean(fmt.Sprintf("deleted %s (was %.10s)", name, r.Refs[name])))
+		}
 	}
-	return f.Done(asJSON, r, "%s", text.Clean(line))
+	return f.Done(asJSON, r, "%s", text.Clean(r.TaskID))
 }
 
 // removed reports a removal.
