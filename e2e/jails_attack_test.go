@@ -96,7 +96,7 @@ func (u *user) supervisorKilled(sb string) attackRow {
 	u.exec(sb, "", "--timeout", "2s", "--", "sh", "-c", "setsid sleep 7654 & env -i setsid -f sleep 7654; (setsid sleep 7654 &); sleep 0.1; kill -KILL $PPID; sleep 7654 & wait")
 	got, code := u.exec(sb, "", "--", "sh", "-c", "cat /proc/[0-9]*/comm | grep -c sleep; true")
 	n := strings.TrimSpace(got.Stdout)
-	return attackRow{Group: "a sandbox without a task", Name: name, Expected: "refused", Got: n + " processes are left", Through: n != "0", OK: n == "0" && code == 0}
+	return attackRow{Group: "a standalone sandbox", Name: name, Expected: "refused", Got: n + " processes are left", Through: n != "0", OK: n == "0" && code == 0}
 }
 
 // listening is an address of this machine at which somebody listens and takes whoever comes.

@@ -107,7 +107,7 @@ func definition() *schema {
 			Doc:  "What it is for, in a line: of a template, which is a project without repo.", Examples: []string{"Python with our tools"},
 		}},
 		{Name: "repo", Slips: []string{"repository", "git", "url"}, Schema: &schema{
-			Kind: yamlkeys.Text, Doc: "Repository to work on: an https or ssh URL, user@host:path, or a folder (relative to this file). " +
+			Kind: yamlkeys.Text, Doc: "Repository to work on: an https or ssh URL, user@host:path, or a directory (relative to this file). " +
 				"Without it the task has no repository and makes no branch.",
 			Check: checkRepo, Examples: []string{"https://github.com/myorg/my-saas-app", "git@github.com:myorg/my-saas-app.git", "."},
 		}},
@@ -258,7 +258,7 @@ func definition() *schema {
 
 func services(env func() *schema) *schema {
 	volume := &schema{
-		Kind: yamlkeys.Text, Doc: "name:/path, a volume that is gone with the sandbox. Host folders do not exist there.",
+		Kind: yamlkeys.Text, Doc: "name:/path, a volume that is gone with the sandbox. Host directorys do not exist there.",
 		Check: checkVolume, Examples: []string{"data:/var/lib/postgresql/data"},
 	}
 	serviceEnv := env()

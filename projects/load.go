@@ -41,7 +41,7 @@ type LoadOptions struct {
 func SystemOptions() (LoadOptions, error) {
 	dir, err := os.Getwd()
 	if err != nil {
-		return LoadOptions{}, fmt.Errorf("find the current folder: %w", err)
+		return LoadOptions{}, fmt.Errorf("find the current directory: %w", err)
 	}
 	o := LoadOptions{Dir: dir, Folders: filepath.SplitList(os.Getenv("SANDBOX_AGENT_PROJECTS"))}
 	// Both may be missing, as in a minimal container: then ~ and the user's folder mean nothing.
@@ -62,7 +62,7 @@ type NotFoundError struct {
 func (e *NotFoundError) Error() string {
 	var b strings.Builder
 	if e.Ref == "" {
-		b.WriteString("no project given, and there is none in this folder")
+		b.WriteString("no project given, and there is none in this directory")
 	} else {
 		fmt.Fprintf(&b, "project %q not found", e.Ref)
 	}

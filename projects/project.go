@@ -40,7 +40,7 @@ type Project struct {
 
 	// Agents are those of a terminal, by name, beside Harness.
 	Agents []Agent
-	// Init are commands in a new sandbox without a task, after setup: one that fails fails nothing.
+	// Init are commands in a new standalone sandbox, after setup: one that fails fails nothing.
 	Init []string
 	// Briefing is additional text for agents at a terminal.
 	Briefing string

@@ -163,8 +163,8 @@ func (g Agents) warnOfKey(ctx context.Context, sb *sandbox.Sandbox, p agentProje
 		return SandboxError(err)
 	}
 	if strings.TrimSpace(string(r.Stdout)) == "1" {
-		g.Warn(fmt.Sprintf("%s has no key in sandbox %s: none is set of %s; log in there, or recreate it from a project with a key: %s",
-			h.Name, sb.Name(), strings.Join(names, ", "), q.KeyHint()))
+		g.Warn(fmt.Sprintf("no model key in sandbox %s for %s: set one of %s; or log in there, or recreate it from a project with a key: %s",
+			sb.Name(), h.Name, strings.Join(names, ", "), q.KeyHint()))
 	}
 	return nil
 }

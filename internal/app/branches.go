@@ -110,13 +110,13 @@ func (r Branches) SavedHandoff(ctx context.Context, verb string, b *branch.Branc
 	if err != nil {
 		unsaved := fmt.Errorf("%s nothing: what changed in sandbox %s since its last commit cannot be saved: %w", verb, b.Sandbox, err)
 		return nil, exiterr.New(exiterr.Code(err), unsaved,
-			cmp.Or(exiterr.Hint(err), "mend that; its commits so far are on "+branch.Remote+"/"+b.Sandbox+", for git itself"))
+			cmp.Or(exiterr.Hint(err), "fix that first; the saved commits are on "+branch.Remote+"/"+b.Sandbox))
 	}
 	if len(left) > 0 {
 		uncommitted := fmt.Errorf("no commit of sandbox %s has %s: it is large, cannot be read, git refuses its name, "+
 			"it is in a submodule, or in a branch, tag or stash of the clone", b.Sandbox, strings.Join(left, ", "))
 		err := exiterr.New(workorder.ExitGeneral, uncommitted,
-			"take it out with `sandbox-agent cp`, or `git add` it in the sandbox; without -d nothing is deleted")
+			"copy it out with: sandbox-agent cp; or run git add in the sandbox; nothing was deleted")
 		if deleted {
 			return nil, err
 		}
@@ -194,7 +194,7 @@ func (r Branches) Delete(ctx context.Context, m *sandbox.Manager, b *branch.Bran
 	was := b.Head(ctx)
 	if d.Head != "" && was != d.Head {
 		return "", exiterr.New(workorder.ExitGeneral, fmt.Errorf("the branch of sandbox %s stays: it has a commit since", b.Sandbox),
-			"`sandbox-agent merge` it again, or `sandbox-agent delete` it")
+			"merge it again with: sandbox-agent merge "+b.Sandbox+"; or delete it with: sandbox-agent delete "+b.Sandbox)
 	}
 	if err := r.mayDelete(ctx, b, was, d); err != nil {
 		return "", err
@@ -214,7 +214,7 @@ func (r Branches) Delete(ctx context.Context, m *sandbox.Manager, b *branch.Bran
 	}
 	if now := b.Head(ctx); !d.Force && now != was {
 		return "", exiterr.New(workorder.ExitGeneral, fmt.Errorf("the branch of sandbox %s stays: it has a commit since", b.Sandbox),
-			"`sandbox-agent merge` it, or `sandbox-agent delete` it")
+			"merge it with: sandbox-agent merge "+b.Sandbox+"; or delete it with: sandbox-agent delete "+b.Sandbox)
 	}
 	if err := b.Delete(ctx); err != nil {
 		return "", err
@@ -225,7 +225,7 @@ func (r Branches) Delete(ctx context.Context, m *sandbox.Manager, b *branch.Bran
 // deleteError is SandboxError, of a command that deletes the branch, too.
 func deleteError(name string, err error) error {
 	if errors.Is(err, sandbox.ErrUnsaved) {
-		return exiterr.New(workorder.ExitGeneral, err, "`sandbox-agent delete --force "+name+"` deletes it all the same")
+		return exiterr.New(workorder.ExitGeneral, err, "delete it without saving: sandbox-agent delete --force "+name)
 	}
 	return SandboxError(err)
 }
@@ -246,7 +246,7 @@ func (r Branches) mayDelete(ctx context.Context, b *branch.Branch, head string, 
 			return err
 		}
 	}
-	return exiterr.New(workorder.ExitGeneral, errors.New(what), "`sandbox-agent merge "+b.Sandbox+"` merges them; --force deletes them")
+	return exiterr.New(workorder.ExitGeneral, errors.New(what), "merge them with: sandbox-agent merge "+b.Sandbox+"; delete them with: sandbox-agent delete --force "+b.Sandbox)
 }
 
 // DeleteMerged removes a branch whose work until head is elsewhere now, with its sandbox.
@@ -355,9 +355,9 @@ func (r Branches) CheckLocalName(ctx context.Context, name string) error {
 	const hint = "for example: -b try"
 	switch {
 	case !workorder.ValidRefName(name) || name == "HEAD":
-		return exiterr.New(workorder.ExitUsage, fmt.Errorf("--branch: %.80q is not a valid name of a branch", name), hint)
+		return exiterr.New(workorder.ExitUsage, fmt.Errorf("branch: %.80q is not a valid name of a branch", name), hint)
 	case git.ValidSHA(name) || strings.HasPrefix(name, "refs/") || strings.HasPrefix(name, "sandbox/"):
-		return exiterr.New(workorder.ExitUsage, fmt.Errorf("--branch: %.80q already means something else in git or for this program", name), hint)
+		return exiterr.New(workorder.ExitUsage, fmt.Errorf("branch: %.80q already means something else in git or for this program", name), hint)
 	}
 	top, err := r.RepoRoot()
 	if err != nil || top == "" {
@@ -365,7 +365,7 @@ func (r Branches) CheckLocalName(ctx context.Context, name string) error {
 	}
 	remote, err := localrepo.Git(top).Resolve(ctx, "refs/remotes/"+name)
 	if err == nil && remote != "" {
-		err = exiterr.New(workorder.ExitUsage, fmt.Errorf("--branch: %.80q is the name of a remote's branch", name), hint)
+		err = exiterr.New(workorder.ExitUsage, fmt.Errorf("branch: %.80q is the name of a remote's branch", name), hint)
 	}
 	return err
 }

@@ -38,7 +38,7 @@ func TestStatesOfBranches(t *testing.T) {
 func TestHintOfADeletion(t *testing.T) {
 	t.Parallel()
 	err := deleteError("dev", fmt.Errorf("sandbox dev stays: %w", sandbox.ErrUnsaved))
-	if got := exiterr.Hint(err); !strings.Contains(got, "`sandbox-agent delete --force dev`") || exiterr.Code(err) != workorder.ExitGeneral {
+	if got := exiterr.Hint(err); !strings.Contains(got, "sandbox-agent delete --force dev") || exiterr.Code(err) != workorder.ExitGeneral {
 		t.Errorf("hint %q, exit code %d", got, exiterr.Code(err))
 	}
 }

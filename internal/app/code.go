@@ -47,7 +47,7 @@ func (c Code) Presets(warn func(string)) (*presets.Registry, error) {
 	o := c.PresetOptions()
 	o.Warn = warn
 	r, err := presets.Open(o)
-	return r, exiterr.New(workorder.ExitInvalid, err, "mend it; `sandbox-agent env validate` tells when it is right")
+	return r, exiterr.New(workorder.ExitInvalid, err, "fix it, then check with: sandbox-agent env validate")
 }
 
 // Preset returns the presets for a command that uses one of them, and its name. ref is a name, or the path of an artifact.

@@ -182,7 +182,7 @@ func noCheckHint(res *workorder.Result) string {
 			return "the checks need the package " + doctor.DockerPackage + " from a package mirror that the sandbox can reach"
 		}
 	}
-	return "`sandbox-agent doctor` tells what this engine can give"
+	return "check this engine with: sandbox-agent doctor"
 }
 
 // TryRuntime tries each promise of a runtime in sandboxes, and calls done with each check.
@@ -198,12 +198,12 @@ func (m Machine) TryRuntime(ctx context.Context, kind sandbox.Runtime, o DeepOpt
 	all := boxes.Runtimes(ctx)
 	i := slices.IndexFunc(all, func(r sandbox.RuntimeInfo) bool { return r.Runtime == kind })
 	if i < 0 || !all[i].Healthy {
-		why := "it is not there"
+		why := "not installed"
 		if i >= 0 {
 			why = all[i].Reason
 		}
-		return exiterr.New(workorder.ExitBox, fmt.Errorf("runtime %s cannot be used here: %s", kind, why),
-			"`sandbox-agent runtime list` lists those that can")
+		return exiterr.New(workorder.ExitBox, fmt.Errorf("runtime %s unavailable: %s", kind, why),
+			"list the runtimes with: sandbox-agent runtime list")
 	}
 	t := &tried{m: boxes, info: all[i], spec: sandbox.Spec{Runtime: kind, OCIRuntime: o.OCIRuntime, Image: o.Image}}
 	if t.spec.Image == "" && kind == sandbox.RuntimeContainer {

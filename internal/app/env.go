@@ -141,7 +141,7 @@ func (e *Env) Engine() (*Backend, error) {
 // Manager opens the manager of standalone sandboxes, those of other state directories included if allUsers is set.
 func (e *Env) Manager(allUsers bool) (*sandbox.Manager, error) {
 	if e.OpenSandboxes == nil {
-		return nil, exiterr.New(workorder.ExitBox, errors.New("this program was made without sandboxes"), "")
+		return nil, exiterr.New(workorder.ExitBox, errors.New("standalone sandboxes are not available in this build"), "")
 	}
 	return e.OpenSandboxes(sandbox.Options{
 		Getenv: e.Getenv, AllUsers: allUsers, Secrets: e.projectSecrets, Progress: e.Progress, Log: e.Log(),

@@ -25,36 +25,36 @@ func SandboxError(err error) error {
 	}
 	switch {
 	case errors.Is(err, sandbox.ErrName):
-		return exiterr.New(workorder.ExitUsage, err, "`sandbox-agent ps` lists sandboxes")
+		return exiterr.New(workorder.ExitUsage, err, "list sandboxes with: sandbox-agent ps --sandboxes")
 	case errors.Is(err, sandbox.ErrOtherOwner):
 		code := workorder.ExitUsage
 		if errors.Is(err, sandbox.ErrNotFound) {
 			code = workorder.ExitNotFound
 		}
 		return exiterr.New(code, err,
-			"take another name; `sandbox-agent down --force --all-users NAME` removes a sandbox of another state directory")
+			"choose another name, or remove the sandbox of the other state directory with: sandbox-agent down --force --all-users NAME")
 	case errors.Is(err, sandbox.ErrDamaged):
-		return exiterr.New(workorder.ExitGeneral, err, "`sandbox-agent down --force NAME` removes what is left of it")
+		return exiterr.New(workorder.ExitGeneral, err, "remove the rest with: sandbox-agent down --force NAME")
 	case errors.Is(err, sandbox.ErrUnsaved):
-		return exiterr.New(workorder.ExitGeneral, err, "`sandbox-agent down --force NAME` removes it all the same")
+		return exiterr.New(workorder.ExitGeneral, err, "remove it without saving: sandbox-agent down --force NAME")
 	case errors.Is(err, sandbox.ErrExists):
-		return exiterr.New(workorder.ExitUsage, err, "`sandbox-agent exec NAME COMMAND` uses it, `sandbox-agent down NAME` removes it")
+		return exiterr.New(workorder.ExitUsage, err, "use it with: sandbox-agent exec NAME COMMAND; remove it with: sandbox-agent down NAME")
 	case errors.Is(err, sandbox.ErrSnapshotExists):
-		return exiterr.New(workorder.ExitUsage, err, "take another name, or remove it with `sandbox-agent snapshot rm`")
+		return exiterr.New(workorder.ExitUsage, err, "choose another name, or remove the snapshot with: sandbox-agent snapshot rm")
 	case errors.Is(err, sandbox.ErrInUse):
-		return exiterr.New(workorder.ExitGeneral, err, "`sandbox-agent reset` or `sandbox-agent down` of that sandbox comes first")
+		return exiterr.New(workorder.ExitGeneral, err, "reset or remove that sandbox first")
 	case errors.Is(err, sandbox.ErrNotFound):
 		return NotFound(err, "")
 	case errors.Is(err, sandbox.ErrUnavailable): // before what another runtime cannot give
 		return exiterr.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
 	case errors.Is(err, sandbox.ErrUnsupported):
-		return exiterr.New(workorder.ExitInvalid, err, "`sandbox-agent runtime list` says what each runtime can give here")
+		return exiterr.New(workorder.ExitInvalid, err, "list the features of each runtime with: sandbox-agent runtime list")
 	case errors.Is(err, sandbox.ErrInvalidSpec): // it comes from the command line: project files are checked before
 		return exiterr.New(workorder.ExitUsage, err, "")
 	case errors.Is(err, sandbox.ErrPortUnavailable), errors.Is(err, portforward.ErrPortUnavailable):
-		return exiterr.New(workorder.ExitPort, err, "take another port of this machine, or none for any that is free")
+		return exiterr.New(workorder.ExitPort, err, "choose another port of this machine, or leave the port out to get a free one")
 	case errors.Is(err, sandbox.ErrConnectionLost):
-		return exiterr.New(workorder.ExitBox, err, "`sandbox-agent logs NAME` says why it ended, if it did; the next command starts it again")
+		return exiterr.New(workorder.ExitBox, err, "find out why it ended with: sandbox-agent logs NAME; the next command restarts it")
 	}
 	return err
 }

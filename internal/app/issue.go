@@ -14,7 +14,7 @@ import (
 // Issue returns the task that an issue of the project's repository describes.
 func (t *Tasks) Issue(ctx context.Context, flags *resolve.Flags, number int) (string, error) {
 	if number <= 0 {
-		return "", Usagef("--issue %d is no issue's number", number)
+		return "", Usagef("issue %d: the number must be positive", number)
 	}
 	r, err := t.Resolver.Find(ctx, flags)
 	if err == nil {

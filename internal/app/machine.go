@@ -129,7 +129,7 @@ func (m Machine) KeepCache(
 ) (*workorder.CacheReport, error) {
 	isolation := cmp.Or(box.Isolation, workorder.IsolationConfined)
 	if !slices.Contains([]string{workorder.IsolationConfined, workorder.IsolationPrivileged}, isolation) {
-		return nil, Usagef("--isolation %q is not known: use %s or %s", isolation, workorder.IsolationConfined, workorder.IsolationPrivileged)
+		return nil, Usagef("isolation %q unknown: use %s or %s", isolation, workorder.IsolationConfined, workorder.IsolationPrivileged)
 	}
 	st, err := m.Store()
 	if err != nil {

@@ -25,11 +25,11 @@ type taskPull struct {
 // without a task: this program must not write to it.
 func (t *Tasks) findPull(ctx context.Context, p *projects.Project, number int) (*taskPull, error) {
 	if number <= 0 {
-		return nil, Usagef("--pr %d is no pull request's number", number)
+		return nil, Usagef("pull request %d: the number must be positive", number)
 	}
 	if p.Repo == "" {
 		return nil, exiterr.New(workorder.ExitInvalid, fmt.Errorf("project %s has no repository, so that it has no pull requests", p.Name),
-			"give one with --repo, or another project")
+			"set repo in the project, or choose another project")
 	}
 	order := &workorder.Order{Repo: p.Repo, PR: cmp.Or(p.PR, &workorder.PullRequest{})}
 	client, err := t.forge(ctx, order)

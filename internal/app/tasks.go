@@ -70,7 +70,7 @@ func (t *Tasks) Create(ctx context.Context, r TaskRequest) (TaskOutcome, error) 
 	case r.Fresh:
 		r.Task = workorder.NewTaskID()
 	case !workorder.ValidTaskID(r.Task):
-		return TaskOutcome{}, Usagef("--task-id %q is not T- and 8 of 0-9A-Z", r.Task)
+		return TaskOutcome{}, Usagef("task id %q: must be T- and 8 of 0-9A-Z", r.Task)
 	default:
 		var err error
 		if st, err = t.Store(); err != nil {

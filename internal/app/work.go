@@ -173,7 +173,7 @@ func (w *Work) OpenHere(ctx context.Context, verb string, deleted bool) (*branch
 		return w.env.Branches().SavedHandoff(ctx, verb, w.Branch, deleted)
 	}
 	if deleted {
-		return nil, exiterr.New(workorder.ExitUsage, fmt.Errorf("--delete is for sandboxes: %s is a task", w.Name()),
+		return nil, exiterr.New(workorder.ExitUsage, fmt.Errorf("only sandboxes can be deleted here: %s is a task", w.Name()),
 			"remove a task and its branch with: sandbox-agent rm --branch "+w.Name())
 	}
 	p, err := w.Open(ctx)

@@ -1,5 +1,5 @@
 // Package demo is the sample that `sandbox-agent demo` runs: a project, a small
-// repository with a failing test, the image of its service, and a scripted agent that mends it.
+// repository with a failing test, the image of its service, and a scripted agent that fixes it.
 package demo
 
 import (
@@ -11,7 +11,7 @@ import (
 const ServiceImage = "sandbox-agent-demo-redis"
 
 // Task is what the scripted agent is asked to do.
-const Task = "The tests fail. Find out why and mend the code."
+const Task = "The tests fail. Find out why and fix the code."
 
 //go:embed all:repo project.yaml service/Dockerfile
 var files embed.FS

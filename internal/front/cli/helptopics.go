@@ -163,7 +163,8 @@ error names the choice. 'exec -- COMMAND' chooses in the same way among
 sandboxes only, and creates one for the current directory if there is none.
 'open', which takes tasks only, chooses the last task.
 
-Commands that stop or remove something always need a name.
+'stop', 'rm', 'down', 'delete' and 'reset' never choose a task or sandbox for
+you: name it, or give --all where there is one.
 `
 
 const networksTopic = `A sandbox has one of three network modes:

@@ -228,12 +228,12 @@ func (d *Doctor) state(add func(Check)) {
 	dir := existing(d.StateDir)
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
 		add(Check{
-			"state folder", Fail, fmt.Sprintf("%s cannot be made or written by this user: %s: %v", d.StateDir, dir, err),
-			"give a folder of your own: SANDBOX_AGENT_STATE_DIR, or a HOME that you may write",
+			"state directory", Fail, fmt.Sprintf("%s cannot be made or written by this user: %s: %v", d.StateDir, dir, err),
+			"give a directory of your own: SANDBOX_AGENT_STATE_DIR, or a HOME that you may write",
 		})
 		return
 	}
-	d.disk("state folder", dir, add)
+	d.disk("state directory", dir, add)
 }
 
 func (d *Doctor) disk(name, dir string, add func(Check)) {

@@ -35,7 +35,7 @@ func TestOrdinaryUser(t *testing.T) {
 			said[c.Name] = c
 		}
 	})
-	for name, want := range map[string]doctor.Status{"engine": doctor.Fail, "state folder": doctor.Fail, "git": doctor.OK} {
+	for name, want := range map[string]doctor.Status{"engine": doctor.Fail, "state directory": doctor.Fail, "git": doctor.OK} {
 		if said[name].Status != want || want == doctor.Fail && said[name].Hint == "" {
 			t.Errorf("%s: %+v", name, said[name])
 		}

@@ -27,7 +27,7 @@ func bounds(ctx context.Context, path string) error {
 		return exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), openHint(err))
 	}
 	if top == "" {
-		return astray(path, "what git takes for a repository there is none that lies in a folder", "another repository")
+		return astray(path, "what git takes for a repository there is none that lies in a directory", "another repository")
 	}
 	lines := strings.SplitN(strings.TrimSuffix(out, "\n"), "\n", 3)
 	if len(lines) < 3 {
@@ -37,7 +37,7 @@ func bounds(ctx context.Context, path string) error {
 	if !bare && gitDir != top { // a folder .git has no work tree: the error says so
 		tree, err := gitOut(ctx, path, "rev-parse", "--show-toplevel")
 		if err != nil {
-			return exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), "give the work tree, not its .git folder")
+			return exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), "give the work tree, not its .git directory")
 		}
 		if tree := resolved(strings.TrimSuffix(tree, "\n")); tree != top {
 			return astray(top, "its work tree is "+tree, tree)
@@ -47,13 +47,13 @@ func bounds(ctx context.Context, path string) error {
 	case Within(gitDir, top) && Within(common, top):
 	case gitDir == common:
 		if !namesTree(ctx, gitDir, top) {
-			return astray(top, "its repository is "+gitDir+", which does not name this folder as its work tree (core.worktree)", gitDir)
+			return astray(top, "its repository is "+gitDir+", which does not name this directory as its work tree (core.worktree)", gitDir)
 		}
 	default:
 		back, err := os.ReadFile(filepath.Join(gitDir, "gitdir"))
 		if filepath.Dir(gitDir) != filepath.Join(common, "worktrees") || err != nil ||
 			linked(gitDir, string(back)) != filepath.Join(top, ".git") {
-			return astray(top, "its repository is "+common+", which does not have this folder among its work trees", common)
+			return astray(top, "its repository is "+common+", which does not have this directory among its work trees", common)
 		}
 	}
 	for _, dir := range []string{gitDir, common} {

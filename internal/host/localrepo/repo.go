@@ -52,11 +52,11 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 	}
 	st, err := os.Stat(abs)
 	if err != nil {
-		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository: %w", err), "give a folder inside a git repository, or a URL")
+		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository: %w", err), "give a directory inside a git repository, or a URL")
 	}
 	if !st.IsDir() {
-		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: not a folder", path),
-			"give a folder inside a git repository, or a URL")
+		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: not a directory", path),
+			"give a directory inside a git repository, or a URL")
 	}
 	out, err := gitOut(ctx, abs, "rev-parse", "--show-object-format", "--is-shallow-repository", "--is-bare-repository", "--absolute-git-dir")
 	if err != nil {
@@ -78,7 +78,7 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 	if !r.Bare {
 		top, err := gitOut(ctx, abs, "rev-parse", "--show-toplevel")
 		if err != nil {
-			return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), "give the work tree, not its .git folder")
+			return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), "give the work tree, not its .git directory")
 		}
 		r.Path = strings.TrimSuffix(top, "\n")
 	}
@@ -135,9 +135,9 @@ func changed(status string) (names []string) {
 
 func openHint(err error) string {
 	if strings.Contains(err.Error(), "dubious ownership") {
-		return "the folder belongs to another user: git config --global --add safe.directory PATH, if you trust it"
+		return "the directory belongs to another user: git config --global --add safe.directory PATH, if you trust it"
 	}
-	return "give a folder inside a git repository (git init makes one), or a URL"
+	return "give a directory inside a git repository (git init makes one), or a URL"
 }
 
 // ImportBundle imports the run's branch from a bundle into the repository. The branch must be missing there or be an ancestor. head

@@ -185,7 +185,7 @@ func (o *opened) Close() error               { return nil }
 
 func (o *opened) Read(b []byte) (int, error) {
 	if o.Reader == nil {
-		return 0, &fs.PathError{Op: "read", Path: o.entry.name, Err: errors.New("is a folder")}
+		return 0, &fs.PathError{Op: "read", Path: o.entry.name, Err: errors.New("is a directory")}
 	}
 	return o.Reader.Read(b)
 }

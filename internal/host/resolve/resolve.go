@@ -282,7 +282,7 @@ func (g *Resolved) Order(in projects.OrderInput) error {
 	}
 	if g.said.Out != "" {
 		if g.Job.OutDir, err = filepath.Abs(g.said.Out); err != nil {
-			return fmt.Errorf("find output folder: %w", err)
+			return fmt.Errorf("find output directory: %w", err)
 		}
 	}
 	return nil
@@ -330,7 +330,7 @@ func (f *Resolver) fromRepository(ctx context.Context, s *Flags, none error) (*p
 	if at == "" {
 		dir, err := os.Getwd()
 		if err != nil {
-			return nil, nil, fmt.Errorf("find the current folder: %w", err)
+			return nil, nil, fmt.Errorf("find the current directory: %w", err)
 		}
 		at = dir
 	} else if t, err := projects.RepoTransport(at); err != nil || t == projects.TransportNone {
@@ -340,7 +340,7 @@ func (f *Resolver) fromRepository(ctx context.Context, s *Flags, none error) (*p
 	}
 	if !inRepository(at) {
 		return nil, nil, exiterr.New(workorder.ExitNoProject, fmt.Errorf("%w; and %s is in no git repository", none, at),
-			"go to a repository, or make this folder one (git init, and a first commit); --repo takes a path or a URL, --project a project file")
+			"go to a repository, or make this directory one (git init, and a first commit); --repo takes a path or a URL, --project a project file")
 	}
 	repo, err := localrepo.Open(ctx, at)
 	if err != nil {
@@ -433,7 +433,7 @@ func (f *Resolver) fromRemote(ctx context.Context, remote, branch string) (_ *pr
 	}
 	here, err := os.Getwd()
 	if err != nil {
-		return nil, nil, fmt.Errorf("find the current folder: %w", err)
+		return nil, nil, fmt.Errorf("find the current directory: %w", err)
 	}
 	return fromTree(ctx, tree, strings.TrimSuffix(path.Base(strings.TrimRight(shown, "/")), ".git"), shown, here)
 }

@@ -140,7 +140,7 @@ func (s *Store) Create(r *Record) (made *Lock, err error) {
 	}
 	taken := fmt.Errorf("task %s: %w", r.TaskID, ErrExists)
 	if err := os.Mkdir(s.TaskDir(r.TaskID), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("make task folder: %w", err)
+		return nil, fmt.Errorf("make task directory: %w", err)
 	}
 	lock, err := s.TryLock(r.TaskID)
 	if errors.Is(err, ErrLocked) {
@@ -165,7 +165,7 @@ func (s *Store) Create(r *Record) (made *Lock, err error) {
 	if r.Dir == "" {
 		r.Dir = s.TaskDir(r.TaskID)
 	} else if err := os.MkdirAll(r.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make output folder: %w", err)
+		return nil, fmt.Errorf("make output directory: %w", err)
 	}
 	if err := s.Save(r); err != nil {
 		return nil, err

@@ -5,7 +5,7 @@
 //	attack all FILE        every attempt of the configuration; one JSON line each on standard output
 //	attack network FILE    those on the network; how they are tried in inner containers
 //	attack traps FILE      what came of the traps that the first laid, once boot has committed and pushed
-//	attack sandbox FILE    what a command in a sandbox without a task must not be able to do; FILE is a configuration of its own
+//	attack sandbox FILE    what a command in a standalone sandbox must not be able to do; FILE is a configuration of its own
 //	attack leave           leaves in a lease whatever it can, and stays: each in a process of its own, "attack linger NAME"
 //	attack look            what of that is there
 //	attack table ROWS      prints what the tests collected, one JSON line for each attempt and box, as Markdown

@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// sandboxConfig is of attempts in a sandbox without a task.
+// sandboxConfig is of attempts in a standalone sandbox.
 type sandboxConfig struct {
 	Loopback string `json:"loopback"` // a port of the machine's
 	// LoopbackWorks says that the sandbox has the machine's network.
@@ -28,7 +28,7 @@ type sandboxConfig struct {
 	Other         string `json:"other"`    // a file of another sandbox
 }
 
-// inSandbox tries what a command in a sandbox without a task must not be able to do, as any of its users.
+// inSandbox tries what a command in a standalone sandbox must not be able to do, as any of its users.
 func inSandbox(file string, each func(Row) error) error {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -48,7 +48,7 @@ func inSandbox(file string, each func(Row) error) error {
 
 func sandboxAttempts(c sandboxConfig) []attempt {
 	a := func(name string, w want, run func() (string, bool)) attempt {
-		return attempt{group: "a sandbox without a task", name: name, want: always(w), run: func(*Config) (string, bool) { return run() }}
+		return attempt{group: "a standalone sandbox", name: name, want: always(w), run: func(*Config) (string, bool) { return run() }}
 	}
 	opens := func(flags int, paths ...string) func() (string, bool) {
 		return func() (string, bool) {

@@ -124,7 +124,7 @@ func (o *psOptions) print(f *cmdutil.Factory, rows []app.TaskState, hidden int) 
 		return err
 	}
 	if resumable {
-		fmt.Fprintln(f.Stdout, "`sandbox-agent continue TASK` goes on with a resumable or parked one")
+		fmt.Fprintln(f.Stdout, "continue a resumable or parked task with: sandbox-agent continue TASK")
 	}
 	if hidden > 0 {
 		fmt.Fprintf(f.Stdout, "and %d older ones: --all lists them\n", hidden)

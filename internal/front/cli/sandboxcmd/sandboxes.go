@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
-// listSandboxes lists sandboxes without a task.
+// listSandboxes lists standalone sandboxes.
 func listSandboxes(ctx context.Context, f *cmdutil.Factory, asJSON, allUsers bool) error {
 	all, err := f.Sandboxes().List(ctx, allUsers)
 	if err != nil && len(all) == 0 {
@@ -24,7 +24,7 @@ func listSandboxes(ctx context.Context, f *cmdutil.Factory, asJSON, allUsers boo
 		return errors.Join(f.JSON(all), err)
 	}
 	if len(all) == 0 {
-		fmt.Fprintln(f.Stdout, "no sandboxes without a task: `sandbox-agent up --help` tells how to make one")
+		fmt.Fprintln(f.Stdout, "no standalone sandboxes: create one with: sandbox-agent up NAME")
 		return nil
 	}
 	return errors.Join(printSandboxes(f, all), err)

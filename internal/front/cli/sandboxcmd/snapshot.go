@@ -116,7 +116,7 @@ func newSnapshotListCmd(f *cmdutil.Factory) *cobra.Command {
 				return f.JSON(all)
 			}
 			if len(all) == 0 {
-				fmt.Fprintln(f.Stdout, "no snapshots: `sandbox-agent snapshot create --help` tells how to make one")
+				fmt.Fprintln(f.Stdout, "no snapshots: create one with: sandbox-agent snapshot create SANDBOX NAME")
 				return nil
 			}
 			w := tabwriter.NewWriter(f.Stdout, 0, 4, 2, ' ', 0)

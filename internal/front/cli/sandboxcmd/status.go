@@ -73,7 +73,7 @@ func showTask(ctx context.Context, f *cmdutil.Factory, id string, asJSON bool) e
 	}
 	row("project", cmdutil.OrDash(d.Project))
 	row("branch", cmdutil.OrDash(d.Branch))
-	row("made", cmdutil.Age(time.Since(d.CreatedAt))+" ago")
+	row("created", cmdutil.Age(time.Since(d.CreatedAt))+" ago")
 	row("attempts", fmt.Sprint(d.Attempt))
 	row("container", cmdutil.OrDash(d.Container))
 	row("output", d.Dir)
@@ -191,7 +191,7 @@ func printStatus(f *cmdutil.Factory, s sandboxStatus) error {
 		state += " (on the engine at " + s.Engine + ")"
 	}
 	row("state", "%s", state)
-	row("made", "%s ago", cmdutil.Age(time.Since(s.Created)))
+	row("created", "%s ago", cmdutil.Age(time.Since(s.Created)))
 	row("runtime", "%s", s.Runtime)
 	if s.Snapshot != "" {
 		row("snapshot", "%s", s.Snapshot)

@@ -46,7 +46,7 @@ and the next command starts them again.`,
 
 func (o *stopOptions) do(ctx context.Context, id string, f *cmdutil.Factory) error {
 	if o.timeout < 0 {
-		return app.Usagef("--timeout %s is negative", o.timeout)
+		return app.Usagef("--timeout must not be negative")
 	}
 	sb, done, err := f.Sandboxes().Either(ctx, id)
 	if err != nil {

@@ -267,7 +267,7 @@ func (o *mcpOptions) way(ctx context.Context, f *cmdutil.Factory) (func(context.
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(f.Stderr, "the server is at http://%s%s, for who has the token in %s\n", l.Addr(), mcpserver.Path, where)
+	fmt.Fprintf(f.Stderr, "the server is at http://%s%s; clients need the token in %s\n", l.Addr(), mcpserver.Path, where)
 	return func(ctx context.Context, s *mcpserver.Server) error { return s.Serve(ctx, l, token) }, nil
 }
 

@@ -143,6 +143,6 @@ func (o *poolServeOptions) listeners(ctx context.Context, f *cmdutil.Factory, di
 	if err != nil {
 		return all, err
 	}
-	fmt.Fprintf(f.Stderr, "and at http://%s, for who has the token in %s\n", t.Addr(), file)
+	fmt.Fprintf(f.Stderr, "and at http://%s; clients need the token in %s\n", t.Addr(), file)
 	return append(all, poolserver.Listener{Listener: t, Token: token}), nil
 }

@@ -194,7 +194,7 @@ func (o *cacheOptions) ls(ctx context.Context, f *cmdutil.Factory) error {
 func snapshotTable(f *cmdutil.Factory, all []workorder.CacheSnapshot) error {
 	slices.SortStableFunc(all, func(x, y workorder.CacheSnapshot) int { return cmp.Compare(x.Project, y.Project) })
 	w := tabwriter.NewWriter(f.Stdout, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "SETUP OF\tID\tSIZE\tUSED\tMADE\tLIES ON\tNOW")
+	fmt.Fprintln(w, "SETUP OF\tID\tSIZE\tUSED\tMADE\tLAYERS BELOW\tNOW")
 	for _, s := range all {
 		now := ""
 		if s.Used {
@@ -336,7 +336,7 @@ func (o *cacheOptions) pull(ctx context.Context, f *cmdutil.Factory, images []st
 			images = append(images, p.Services[i].Image)
 		}
 		if len(images) == 0 {
-			fmt.Fprintf(f.Stderr, "project %s declares no services: there is nothing to bring in\n", text.Clean(p.Name))
+			fmt.Fprintf(f.Stderr, "project %s declares no services: no images to pull\n", text.Clean(p.Name))
 			return o.brought(f, &workorder.CacheReport{Stores: []workorder.CacheStore{}, Brought: []string{}})
 		}
 	}

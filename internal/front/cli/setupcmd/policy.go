@@ -137,7 +137,7 @@ func recorded(rec *taskstore.Record) netrules.Run {
 func comment(s string) string { return cmdutil.Clip(text.Words(text.Clean(s))) }
 
 func writeProposal(w io.Writer, l *netrules.Learned) {
-	fmt.Fprintf(w, "# What task %s reached for. Look it over: rules hold for whatever the agent is talked into.\n", l.TaskID)
+	fmt.Fprintf(w, "# Addresses that task %s contacted. Review it: the rules also hold for a misled agent.\n", l.TaskID)
 	fmt.Fprintf(w, "network:\n  mode: %s\n", workorder.NetworkRestricted)
 	if len(l.Allow) == 0 {
 		fmt.Fprintln(w, "  allow: []")

@@ -150,15 +150,15 @@ func look(root string) (hostFiles, error) {
 	}
 	r, err := os.OpenRoot(root)
 	if err != nil {
-		return hostFiles{}, fmt.Errorf("the root folder: %w", err)
+		return hostFiles{}, fmt.Errorf("the root directory: %w", err)
 	}
 	defer r.Close()
 	st, err := r.Lstat("usr")
 	if err == nil && !st.IsDir() { // not what a link of it leads to
-		err = errors.New("its usr is no folder")
+		err = errors.New("usr is not a directory")
 	}
 	if err != nil {
-		return hostFiles{}, fmt.Errorf("the root folder: %w", err)
+		return hostFiles{}, fmt.Errorf("the root directory: %w", err)
 	}
 	return lookAt(r, root)
 }

@@ -212,7 +212,7 @@ func (f *folder) serves(ctx context.Context) bool {
 func (s *jails) open(id string) (*folder, error) {
 	f, err := openFolder(filepath.Join(s.dir, id))
 	if err != nil {
-		return nil, fmt.Errorf("open the sandbox's folder %s: %w", filepath.Join(s.dir, id), err)
+		return nil, fmt.Errorf("open the sandbox's directory %s: %w", filepath.Join(s.dir, id), err)
 	}
 	return f, nil
 }
@@ -417,7 +417,7 @@ func (s *jails) remove(ctx context.Context, f *folder) error {
 	// The name is free at once, and a folder that is half removed is no sandbox.
 	away := filepath.Join(s.dir, goingAway+filepath.Base(f.path))
 	if err := errors.Join(jailshim.RemoveAll(away), os.Rename(f.path, away)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return errors.Join(append(errs, fmt.Errorf("remove the sandbox's folder: %w", err))...)
+		return errors.Join(append(errs, fmt.Errorf("remove the sandbox's directory: %w", err))...)
 	}
 	return errors.Join(append(errs, jailshim.RemoveAll(away))...)
 }

@@ -249,11 +249,11 @@ func (f *folder) dirs(r record) error {
 // make makes the folder of a new sandbox, with its lock. A name that is taken is a runtime.ErrConflict.
 func (s *jails) make(name string, r record) (*folder, error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the folder of sandboxes: %w", err)
+		return nil, fmt.Errorf("make the directory of sandboxes: %w", err)
 	}
 	path := filepath.Join(s.dir, beginning+strings.ToLower(rand.Text()))
 	if err := os.Mkdir(path, 0o700); err != nil {
-		return nil, fmt.Errorf("make the sandbox's folder: %w", err)
+		return nil, fmt.Errorf("make the sandbox's directory: %w", err)
 	}
 	f, err := openFolder(path)
 	if err != nil {

@@ -40,7 +40,7 @@ func (s *jails) guest(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("make the sandbox: %w", err)
 	}
 	if err := os.MkdirAll(s.o.State, 0o700); err != nil {
-		return "", fmt.Errorf("make state folder: %w", err)
+		return "", fmt.Errorf("make state directory: %w", err)
 	}
 	if err := onlyOurs(s.o.State); err != nil {
 		return "", fmt.Errorf("use the guest's program in %s: %w", s.o.State, err)
@@ -111,10 +111,10 @@ func onlyOurs(dir string) error {
 		return err
 	}
 	if owner := st.Sys().(*syscall.Stat_t).Uid; owner != uint32(os.Geteuid()) {
-		return fmt.Errorf("the folder belongs to user %d and not to %d: set SANDBOX_AGENT_STATE_DIR to a folder of your own", owner, os.Geteuid())
+		return fmt.Errorf("the directory belongs to user %d and not to %d: set SANDBOX_AGENT_STATE_DIR to a directory of your own", owner, os.Geteuid())
 	}
 	if st.Mode().Perm()&0o002 != 0 && st.Mode()&fs.ModeSticky == 0 {
-		return fmt.Errorf("everybody may write to the folder: chmod o-w %s", dir)
+		return fmt.Errorf("everybody may write to the directory: chmod o-w %s", dir)
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func onlyOurs(dir string) error {
 // start starts the shim of a sandbox, and waits until its guest serves. The caller has the lock.
 func (s *jails) start(ctx context.Context, f *folder, r record, guest string) error {
 	if err := f.dirs(r); err != nil { // somebody may have deleted them
-		return fmt.Errorf("make the sandbox's folders: %w", err)
+		return fmt.Errorf("make the sandbox's directories: %w", err)
 	}
 	if s.kind == kindJail {
 		held, config, err := runtime.Hold(r.Mounts, r.Config)
