@@ -258,7 +258,7 @@ func definition() *schema {
 
 func services(env func() *schema) *schema {
 	volume := &schema{
-		Kind: yamlkeys.Text, Doc: "name:/path, a volume that is gone with the sandbox. Host directorys do not exist there.",
+		Kind: yamlkeys.Text, Doc: "name:/path, a volume that is gone with the sandbox. Host directories do not exist there.",
 		Check: checkVolume, Examples: []string{"data:/var/lib/postgresql/data"},
 	}
 	serviceEnv := env()

@@ -246,7 +246,8 @@ func (r Branches) mayDelete(ctx context.Context, b *branch.Branch, head string, 
 			return err
 		}
 	}
-	return exiterr.New(workorder.ExitGeneral, errors.New(what), "merge them with: sandbox-agent merge "+b.Sandbox+"; delete them with: sandbox-agent delete --force "+b.Sandbox)
+	return exiterr.New(workorder.ExitGeneral, errors.New(what),
+		"merge them with: sandbox-agent merge "+b.Sandbox+"; delete them with: sandbox-agent delete --force "+b.Sandbox)
 }
 
 // DeleteMerged removes a branch whose work until head is elsewhere now, with its sandbox.

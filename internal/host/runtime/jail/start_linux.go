@@ -111,7 +111,8 @@ func onlyOurs(dir string) error {
 		return err
 	}
 	if owner := st.Sys().(*syscall.Stat_t).Uid; owner != uint32(os.Geteuid()) {
-		return fmt.Errorf("the directory belongs to user %d and not to %d: set SANDBOX_AGENT_STATE_DIR to a directory of your own", owner, os.Geteuid())
+		return fmt.Errorf("the directory belongs to user %d and not to %d: set SANDBOX_AGENT_STATE_DIR to a directory of your own",
+			owner, os.Geteuid())
 	}
 	if st.Mode().Perm()&0o002 != 0 && st.Mode()&fs.ModeSticky == 0 {
 		return fmt.Errorf("everybody may write to the directory: chmod o-w %s", dir)
