@@ -187,6 +187,13 @@ func (r Branches) Delete(ctx context.Context, m *sandbox.Manager, b *branch.Bran
 		sb = nil
 	}
 	if sb != nil && !d.Force {
+		if sb.Info().State == sandbox.StateStopped { // saving starts it; a sandbox that stays is as it was
+			defer func() {
+				if err != nil {
+					err = errors.Join(err, SandboxError(sb.Stop(context.WithoutCancel(ctx))))
+				}
+			}()
+		}
 		if err := sb.Branch().SaveForRemoval(ctx); err != nil {
 			return "", deleteError(b.Sandbox, err)
 		}

@@ -38,7 +38,7 @@ func rowOf(i sandbox.Info) SandboxRow {
 	return row
 }
 
-// List lists sandboxes without a task. It returns the error of a runtime that does not answer if the list may lack one of its
+// List lists standalone sandboxes. It returns the error of a runtime that does not answer if the list may lack one of its
 // sandboxes, and else warns of it: an engine that does not answer has none of those that this state directory knows.
 func (b Sandboxes) List(ctx context.Context, allUsers bool) ([]SandboxRow, error) {
 	m, err := b.Manager(allUsers)

@@ -389,7 +389,7 @@ func (d *Doctor) runtimes(ctx context.Context, p runtime.Prober, info runtime.In
 		c := Check{"oci runtime " + s.name, OK, "selectable: --oci-runtime " + name + " (" + s.what + ")", ""}
 		if _, err := d.probe(ctx, p, info, image, workorder.IsolationConfined, name, []string{"/bin/true"}); err != nil {
 			c.Status, c.Message, c.Hint = Warn, "the engine knows "+name+", and a sandbox does not start in it: "+err.Error(),
-				"mend the runtime's installation, or leave --oci-runtime out"
+				"fix the installation of the runtime, or leave out --oci-runtime"
 		}
 		add(c)
 	}

@@ -117,7 +117,7 @@ func keptBox(rec *taskstore.Record, err error) error {
 		code = workorder.ExitBox
 	}
 	return exiterr.New(code, fmt.Errorf("copy the output of task %s out of its sandbox: %w", rec.TaskID, err),
-		"the sandbox is kept with all of it: when the cause is mended, `sandbox-agent result "+rec.TaskID+"` collects it")
+		"the sandbox is kept: fix the cause, then collect the output with: sandbox-agent result "+rec.TaskID)
 }
 
 const (

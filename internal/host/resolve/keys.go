@@ -288,7 +288,7 @@ func (g *Resolved) secrets(ctx context.Context, find *credentials.Finder) (map[s
 	return values, g.hasKey(find.Getenv, values, absent)
 }
 
-// SandboxSecrets is what a box without a task gets of the project's secrets, which is those that are there, and the
+// SandboxSecrets is what a standalone box gets of the project's secrets, which is those that are there, and the
 // credential of its repository. A harness that is not asked to work needs no key.
 func (g *Resolved) SandboxSecrets(ctx context.Context, find *credentials.Finder) (values map[string]string, git *workorder.GitCredential,
 	err error,

@@ -116,7 +116,7 @@ type PolicySetter interface {
 	SetNetwork(ctx context.Context, id string, n workorder.NetworkPolicy) error
 }
 
-// Snapshot is what a sandbox without a task had in its file system.
+// Snapshot is what a standalone sandbox had in its file system.
 type Snapshot struct {
 	Ref     string // names it, for SandboxSpec.Image as well
 	ID      string
@@ -130,7 +130,7 @@ type Snapshot struct {
 // ErrInUse means that a sandbox is made of a snapshot.
 var ErrInUse = errors.New("a sandbox is made of it")
 
-// Snapshotter keeps the files of sandboxes without a task.
+// Snapshotter keeps the files of standalone sandboxes.
 type Snapshotter interface {
 	// Snapshot keeps a sandbox's files under a name, and takes that of another snapshot. The sandbox's own labels are
 	// the snapshot's too, but LabelSandbox; those given come on top. A running sandbox is halted meanwhile.

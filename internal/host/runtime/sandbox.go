@@ -64,7 +64,7 @@ const (
 )
 
 const (
-	// LabelSandbox has the name of a sandbox without a task.
+	// LabelSandbox has the name of a standalone sandbox.
 	LabelSandbox = "sandbox-agent.sandbox"
 	// LabelSnapshot is of images that are files of such sandboxes, and has the snapshot's name.
 	LabelSnapshot = "sandbox-agent.snapshot"

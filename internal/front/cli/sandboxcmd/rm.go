@@ -36,12 +36,11 @@ have a branch. One that runs is removed only with --force, which also discards
 what cannot be saved. With --branch their branches go, too, as with 'delete'.`,
 		Example: "  sandbox-agent rm T-A1B2C3D4\n  sandbox-agent rm --force A1B2\n  sandbox-agent rm --branch A1B2 dev",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			var errs []error
 			for _, id := range args {
-				if err := o.do(cmd.Context(), id, f); err != nil {
-					return err
-				}
+				errs = append(errs, o.do(cmd.Context(), id, f))
 			}
-			return nil
+			return errors.Join(errs...)
 		},
 	}
 	cmd.Args = cmdutil.Each(cmdutil.SomeTasks, app.CheckTask)
@@ -102,7 +101,7 @@ func (o *rmOptions) missing(ctx context.Context, name string, f *cmdutil.Factory
 	return o.removed(f, name)
 }
 
-// sandbox removes one without a task.
+// sandbox removes a standalone sandbox.
 func (o *rmOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, f *cmdutil.Factory) error {
 	if sb.Info().State == sandbox.StateRunning && !o.force {
 		return exiterr.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s runs", sb.Name()),

@@ -71,7 +71,7 @@ func (o *stopOptions) do(ctx context.Context, id string, f *cmdutil.Factory) err
 	return nil
 }
 
-// sandbox stops one without a task.
+// sandbox stops a standalone sandbox.
 func (o *stopOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, f *cmdutil.Factory) error {
 	if err := sb.Stop(ctx); err != nil {
 		return app.SandboxError(err)

@@ -25,7 +25,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// sandboxCaps are all capabilities of a sandbox without a task: those that an engine gives by default, which packages of
+// sandboxCaps are all capabilities of a standalone sandbox: those that an engine gives by default, which packages of
 // distributions need, without the forged packets of NET_RAW, device nodes, file capabilities and the machine's audit
 // log. Who runs commands as another user than root has none.
 var sandboxCaps = []string{
