@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// What is in force is told, and what is not there is not.
+// The briefing describes what is in force, and nothing else.
 func TestBriefing(t *testing.T) {
 	t.Parallel()
 	all := briefing{

@@ -113,7 +113,7 @@ func TestSSHKeys(t *testing.T) {
 				t.Errorf("got %v, want %q; hint %q, want %q", err, c.want, exiterr.Hint(err), c.next)
 			}
 			if name == "other host key" && strings.Contains(exiterr.Hint(err), "ssh-keyscan") {
-				t.Errorf("the key of whoever is in between is to be taken: %q", exiterr.Hint(err))
+				t.Errorf("the hint suggests to accept an unverified key: %q", exiterr.Hint(err))
 			}
 			if exiterr.Code(err) != workorder.ExitGit {
 				t.Errorf("exit code %d", exiterr.Code(err))

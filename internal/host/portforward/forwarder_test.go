@@ -109,7 +109,7 @@ func TestEndpoints(t *testing.T) {
 	if err != nil || served(t, more[0]) != "82" || more[1] != added[0] {
 		t.Errorf("%v, %v", more, err)
 	}
-	// A port forwarder that is killed is started again by whoever comes next, at the same ports.
+	// A port forwarder that is killed is restarted by the next command, at the same ports.
 	first := pid(t, k.Dir)
 	if err := unix.Kill(first, unix.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func TestEndpoints(t *testing.T) {
 		}
 	}
 	if got := served(t, added[0]); got != "" {
-		t.Errorf("served by nobody: %q", got)
+		t.Errorf("not served: %q", got)
 	}
 	if err := k.Ensure(t.Context()); err != nil || served(t, added[0]) != "80" || served(t, more[0]) != "82" || pid(t, k.Dir) == first {
 		t.Errorf("after it was killed: %v", err)

@@ -43,7 +43,7 @@ func (w *world) Resume(_ context.Context, job *job.Job, _ *taskstore.Record) (*w
 func (w *world) Watch(context.Context, *taskstore.Record) (*workorder.Result, error) {
 	w.did = append(w.did, "watch")
 	if w.st.Locked(id) {
-		w.t.Error("a box is followed with the task's lock, which whoever collects it needs")
+		w.t.Error("a box is followed with the task's lock, which its collection needs")
 	}
 	return &workorder.Result{Status: done0}, nil
 }
@@ -151,7 +151,7 @@ func TestOvertaken(t *testing.T) {
 	if err != nil || out.Kind != ActionReport || out.Record == nil {
 		t.Errorf("%+v, %v", out, err)
 	}
-	// Who does not want an existing one is told.
+	// An existing task is an error if only a new one is wanted.
 	w.st, w.remote, w.did = taskstore.New(t.TempDir()), []*Remote{{Repo: "r"}}, nil
 	c.Store = w.st
 	if _, err := c.Run(t.Context(), State{Request: Request{Verb: Create, Task: id}}); !errors.Is(err, taskstore.ErrExists) {

@@ -3,12 +3,15 @@ package taskcmd
 import (
 	"cmp"
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // nextOptions are the flags of a command that continues a task, which is named by its id or its pull request.
@@ -57,6 +60,9 @@ func (o *nextOptions) taskArg(cmd *cobra.Command, args []string, in bool) error 
 			o.run.text.in = true
 		case o.run.named == "":
 			o.run.named = arg
+		case cmd.Flags().Lookup("task") != nil:
+			return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs one task, got %d arguments", cmd.CommandPath(), len(args)),
+				"give a text with --task")
 		default:
 			return cmdutil.OneTask(cmd, args)
 		}
