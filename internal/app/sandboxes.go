@@ -36,7 +36,7 @@ func (b Sandboxes) Get(ctx context.Context, name string) (sb *sandbox.Sandbox, d
 // Either finds a sandbox for a command that takes tasks as well: nil if the name is a task's. A task's id can be given in
 // small letters; if there is a sandbox of that name, it is meant.
 func (b Sandboxes) Either(ctx context.Context, name string) (sb *sandbox.Sandbox, done func(), err error) {
-	if b.OpenSandboxes == nil || !sandbox.ValidName(name) {
+	if !sandbox.ValidName(name) {
 		return nil, nil, nil
 	}
 	sb, done, err = b.Get(ctx, name)

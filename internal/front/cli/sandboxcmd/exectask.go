@@ -17,9 +17,6 @@ import (
 
 // inTask runs the command in a task's running box.
 func (o *execOptions) inTask(ctx context.Context, f *cmdutil.Factory, id string, c sandbox.Command) error {
-	if _, _, err := f.Tasks().Find(ctx, id); err != nil {
-		return err
-	}
 	if o.background || o.timeout > 0 || len(o.expose) > 0 {
 		return exiterr.New(workorder.ExitUsage, errors.New("--detach, --timeout and --expose need a standalone sandbox"),
 			"in a task's sandbox the command ends with the agent")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -104,9 +103,6 @@ func newSnapshotListCmd(f *cmdutil.Factory) *cobra.Command {
 				all, err = m.Snapshots().List(cmd.Context())
 			} else {
 				all, err = m.Snapshots().ListOf(cmd.Context(), args[0])
-				if err == nil && len(all) == 0 && !slices.Contains(f.KnownNames(cmd.Context()), args[0]) {
-					err = sandbox.ErrNotFound
-				}
 				err = f.UnknownName(cmd.Context(), args[0], err)
 			}
 			if err != nil {
