@@ -202,9 +202,9 @@ func TestBootKilledUnderAForkBomb(t *testing.T) {
 	}
 }
 
-// Boot hangs, and the user wants to stop: PID 1 sees to it.
+// TestBootHangsAtStop: boot hangs, and PID 1 lands the work at a stop. It runs alone: rescue has two seconds
+// (workorder.RescueGrace), which other boxes on the machine may use up.
 func TestBootHangsAtStop(t *testing.T) {
-	t.Parallel()
 	w := work(t, "sleep 600")
 	if err := syscall.Kill(w.boot(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
