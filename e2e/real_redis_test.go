@@ -164,7 +164,7 @@ harness:
 	if len(r.Services) != 1 || r.Services[0].Name != "redis" || r.Services[0].State != "ready" {
 		t.Errorf("services %+v", r.Services)
 	}
-	for _, name := range []workorder.StepName{"box", "docker", "clone", "services", "packages", "env", "setup", "agent", "validate", "push"} {
+	for _, name := range []workorder.StepName{"prepare", "docker", "clone", "services", "packages", "env", "setup", "agent", "validate", "push"} {
 		if s := step(t, r, name); s.Status != workorder.StepDone {
 			t.Errorf("step %s: %s %s", name, s.Status, s.Error)
 		}

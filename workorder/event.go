@@ -1,6 +1,7 @@
 package workorder
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 )
@@ -107,9 +108,12 @@ func (e *Event) Step() StepName {
 // MaxEventText is the limit of Event.Text, in bytes. The full text is in the logs.
 const MaxEventText = 4 << 10
 
-// DecodeEvent reads one line of the event log leniently.
+// DecodeEvent reads one line of the event log leniently. It replaces step names of older versions.
 func DecodeEvent(line []byte) (Event, error) {
 	var e Event
 	err := json.Unmarshal(line, &e)
+	if step := e.Step(); step != "" {
+		e.Name = string(cmp.Or(oldStepNames[step], step))
+	}
 	return e, err
 }

@@ -1,6 +1,7 @@
 package workorder
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -18,35 +19,45 @@ const (
 
 // Steps in the box. Package boot has their list; a result may have fewer.
 const (
-	StepPrepare        StepName = "box"
+	StepPrepare        StepName = "prepare"
 	StepDocker         StepName = "docker"
 	StepClone          StepName = "clone"
 	StepRebase         StepName = "rebase"
 	StepServices       StepName = "services"
 	StepPackages       StepName = "packages"
 	StepTools          StepName = "tools"
-	StepBaseline       StepName = "ground"
+	StepBaseline       StepName = "baseline"
 	StepSupabase       StepName = "supabase"
 	StepEnv            StepName = "env"
 	StepSetup          StepName = "setup"
 	StepServe          StepName = "serve"
-	StepRestore        StepName = "begin"
+	StepRestore        StepName = "restore"
 	StepAgent          StepName = "agent"
-	StepCommit         StepName = "keep"
-	StepCompareCommits StepName = "compare"
+	StepCommit         StepName = "commit"
+	StepCompareCommits StepName = "compare-commits"
 	StepValidate       StepName = "validate"
 	StepRepair         StepName = "repair"
-	StepMoveBranch     StepName = "move"
+	StepMoveBranch     StepName = "move-branch"
 	StepPush           StepName = "push"
 	StepProof          StepName = "proof"
 	StepSensitiveFiles StepName = "sensitive-files"
 	StepEvidence       StepName = "evidence"
-	StepReply          StepName = "answers"
+	StepReply          StepName = "reply"
 	StepPR             StepName = "pr"
 	StepRangeDiff      StepName = "range-diff"
 	StepResult         StepName = "result"
-	StepReleaseLease   StepName = "lease"
+	StepReleaseLease   StepName = "release-lease"
 )
+
+// oldStepNames are the names in results and events of older versions that differ. Steps that are in neither have none.
+var oldStepNames = map[StepName]StepName{"box": StepPrepare, "ground": StepBaseline, "answers": StepReply}
+
+// UnmarshalText implements encoding.TextUnmarshaler. It also reads the names of older versions.
+func (n *StepName) UnmarshalText(b []byte) error {
+	*n = StepName(b)
+	*n = cmp.Or(oldStepNames[*n], *n)
+	return nil
+}
 
 // StepStatus is the outcome of a step.
 type StepStatus string

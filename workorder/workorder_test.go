@@ -263,6 +263,25 @@ func TestResultListsAreNeverNull(t *testing.T) {
 	}
 }
 
+func TestStepNamesOfOlderVersions(t *testing.T) {
+	t.Parallel()
+	for old, want := range map[string]StepName{
+		"box": StepPrepare, "ground": StepBaseline, "answers": StepReply, "setup": StepSetup, "of a newer one": "of a newer one",
+	} {
+		r, err := DecodeResult([]byte(`{"version":1,"steps":[{"name":"` + old + `","status":"done"}]}`))
+		if err != nil || len(r.Steps) != 1 || r.Step(want) == nil {
+			t.Errorf("%s: result %+v, %v", old, r, err)
+		}
+		e, err := DecodeEvent([]byte(`{"seq":1,"type":"step.finished","name":"` + old + `"}`))
+		if err != nil || e.Step() != want || e.Name != string(want) {
+			t.Errorf("%s: event %+v, %v", old, e, err)
+		}
+	}
+	if e, err := DecodeEvent([]byte(`{"seq":1,"type":"validate.finished","name":"box"}`)); err != nil || e.Name != "box" {
+		t.Errorf("a check named box: %+v, %v", e, err)
+	}
+}
+
 func FuzzDecodeEnvelope(f *testing.F) {
 	b, err := json.Marshal(Envelope{Order: validOrder()})
 	if err != nil {

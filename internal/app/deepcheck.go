@@ -219,8 +219,8 @@ type tried struct {
 	spec sandbox.Spec
 }
 
-func (t *tried) Has(capability string) bool {
-	return slices.Contains(t.info.Capabilities, sandbox.Capability(capability))
+func (t *tried) Has(c runtime.Capability) bool {
+	return slices.Contains(t.info.Capabilities, sandbox.Capability(c))
 }
 
 func (t *tried) Make(ctx context.Context, w doctor.Requirements) (doctor.RuntimeSandbox, error) {

@@ -59,7 +59,7 @@ func result() *workorder.Result {
 			{SHA: head, Subject: "page: show the discount as a line of its own", Author: "sandbox-agent"},
 		},
 		Steps: []workorder.Step{
-			{Name: "box", Status: workorder.StepDone, StartedAt: began, DurationMS: 420},
+			{Name: "prepare", Status: workorder.StepDone, StartedAt: began, DurationMS: 420},
 			{Name: "services", Status: workorder.StepDone, StartedAt: began.Add(400 * time.Millisecond), DurationMS: 8_100},
 			{Name: "clone", Status: workorder.StepDone, StartedAt: began.Add(500 * time.Millisecond), DurationMS: 2_300},
 			{Name: "packages", Status: workorder.StepSkipped, Error: "the project names none"},

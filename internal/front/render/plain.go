@@ -222,7 +222,7 @@ var long = map[workorder.StepName]bool{
 func essential(e workorder.Event) bool {
 	switch e.Type {
 	case workorder.EventStepStarted:
-		return long[workorder.StepName(e.Name)]
+		return long[e.Step()]
 	case workorder.EventService:
 		return e.Status == "failed"
 	case workorder.EventPush, workorder.EventCheckpoint, workorder.EventRestored, workorder.EventNotice:
@@ -307,7 +307,7 @@ var optional = map[workorder.StepName]bool{
 
 // noise reports whether an event is of no interest to a reader. The record has it.
 func noise(e workorder.Event) bool {
-	return e.Type == workorder.EventStepFinished && e.Status == string(workorder.StepSkipped) && optional[workorder.StepName(e.Name)]
+	return e.Type == workorder.EventStepFinished && e.Status == string(workorder.StepSkipped) && optional[e.Step()]
 }
 
 // statusCut is the status of an item that the user's stop ended.

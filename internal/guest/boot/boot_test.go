@@ -105,13 +105,13 @@ func TestWholeRun(t *testing.T) {
 		names = append(names, string(s.Name))
 	}
 	want := []string{
-		"box",
+		"prepare",
 		"docker",
 		"clone",
 		"services",
 		"packages",
 		"tools",
-		"ground",
+		"baseline",
 		"supabase",
 		"env",
 		"setup",

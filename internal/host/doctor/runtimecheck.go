@@ -38,8 +38,8 @@ type RuntimeSandbox interface {
 
 // RuntimeKind makes sandboxes of a kind.
 type RuntimeKind interface {
-	// Has reports a declared capability, by its name.
-	Has(capability string) bool
+	// Has reports a declared capability.
+	Has(c runtime.Capability) bool
 	Make(ctx context.Context, w Requirements) (RuntimeSandbox, error)
 }
 
@@ -54,9 +54,10 @@ type RuntimeCheck struct {
 
 // promise is a promise: by the capability of that name, or of every kind.
 type promise struct {
-	name, needs string
-	requires    Requirements
-	try         func(ctx context.Context, sb RuntimeSandbox) error
+	name     string
+	needs    runtime.Capability
+	requires Requirements
+	try      func(ctx context.Context, sb RuntimeSandbox) error
 	// tryGuest is in the place of tryPromise where the guest holds the network: there is a way out of the sandbox then, for the guest.
 	tryGuest func(ctx context.Context, sb RuntimeSandbox) error
 }
@@ -82,25 +83,25 @@ var promises = []promise{
 	{name: "what a command leaves behind stays", try: leaves},
 	{name: "the guest's socket and memory are out of reach", try: guestHidden},
 	{name: "no process gains privileges", try: succeeds(`grep -q '^NoNewPrivs:.1$' /proc/self/status`)},
-	{name: "no process of the machine is in sight", needs: "network_none", try: succeeds(`test "$(ls -d /proc/[0-9]* | wc -l)" -lt 60`)},
+	{name: "no process of the machine is in sight", needs: runtime.CapNetworkNone, try: succeeds(`test "$(ls -d /proc/[0-9]* | wc -l)" -lt 60`)},
 	{
-		name: "network none has the loopback alone", needs: "network_none", requires: Requirements{NetworkNone: true}, try: loopbackAlone,
+		name: "network none has the loopback alone", needs: runtime.CapNetworkNone, requires: Requirements{NetworkNone: true}, try: loopbackAlone,
 		tryGuest: refusesConnections,
 	},
 	{
-		name: "memory is bounded, and a lack of it told from a kill", needs: "limits_memory",
+		name: "memory is bounded, and a lack of it told from a kill", needs: runtime.CapMemory,
 		requires: Requirements{Limits: runtime.Limits{MemoryBytes: memory}}, try: outOfMemory,
 	},
 	{
-		name: "processes are bounded, and a fork bomb ends", needs: "limits_pids",
+		name: "processes are bounded, and a fork bomb ends", needs: runtime.CapPIDs,
 		requires: Requirements{Limits: runtime.Limits{PIDs: pids}}, try: forkBomb,
 	},
-	{name: "processors are bounded", needs: "limits_cpus", requires: Requirements{Limits: runtime.Limits{CPUs: 0.5}}, try: halfACPU},
+	{name: "processors are bounded", needs: runtime.CapCPUs, requires: Requirements{Limits: runtime.Limits{CPUs: 0.5}}, try: halfACPU},
 	{
-		name: "commands run as another user, without a capability", needs: "users", requires: Requirements{User: "1000:1000"},
+		name: "commands run as another user, without a capability", needs: runtime.CapUser, requires: Requirements{User: "1000:1000"},
 		try: succeeds(`test "$(id -u)" = 1000 && grep -q '^CapEff:.0*$' /proc/self/status`),
 	},
-	{name: "files stay over a stop", needs: "persistent", try: persists},
+	{name: "files stay over a stop", needs: runtime.CapPersistent, try: persists},
 }
 
 // canary is a variable of this program while it tries.
@@ -115,7 +116,7 @@ func TryRuntime(ctx context.Context, k RuntimeKind, done func(RuntimeCheck)) err
 	defer os.Unsetenv(canary)
 	for _, r := range promises {
 		c := RuntimeCheck{Name: r.name, Offered: r.needs == "" || k.Has(r.needs)}
-		if r.tryGuest != nil && k.Has("network_restricted") {
+		if r.tryGuest != nil && k.Has(runtime.CapNetworkRestricted) {
 			r.try = r.tryGuest
 		}
 		if c.Offered {

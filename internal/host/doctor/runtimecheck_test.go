@@ -6,18 +6,20 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
 // good is a kind that keeps its promises, but for those that are broken.
 type good struct {
-	caps    map[string]bool
+	caps    map[runtime.Capability]bool
 	broken  string // part of a script that fails
 	makeErr error
 	made    []Requirements
 	removed int
 }
 
-func (g *good) Has(c string) bool { return g.caps[c] }
+func (g *good) Has(c runtime.Capability) bool { return g.caps[c] }
 
 func (g *good) Make(_ context.Context, w Requirements) (RuntimeSandbox, error) {
 	g.made = append(g.made, w)
@@ -55,15 +57,18 @@ func (b *box) Run(_ context.Context, script string, _ time.Duration) (Outcome, e
 
 func TestTry(t *testing.T) {
 	t.Parallel()
-	all := map[string]bool{"network_none": true, "limits_memory": true, "limits_pids": true, "limits_cpus": true, "users": true, "persistent": true}
+	all := map[runtime.Capability]bool{
+		runtime.CapNetworkNone: true, runtime.CapMemory: true, runtime.CapPIDs: true, runtime.CapCPUs: true, runtime.CapUser: true,
+		runtime.CapPersistent: true,
+	}
 	for name, promise := range map[string]struct {
 		kind    *good
 		offered int
 		failed  int
 	}{
 		"all of it":          {&good{caps: all}, len(promises), 0},
-		"a guest's network":  {&good{caps: map[string]bool{"network_none": true, "network_restricted": true}, broken: "/proc/net/route"}, 7, 0},
-		"only the rest":      {&good{caps: map[string]bool{}}, 5, 0},
+		"a guest's network":  {&good{caps: map[runtime.Capability]bool{runtime.CapNetworkNone: true, runtime.CapNetworkRestricted: true}, broken: "/proc/net/route"}, 7, 0},
+		"only the rest":      {&good{caps: map[runtime.Capability]bool{}}, 5, 0},
 		"memory is not held": {&good{caps: all, broken: "tail /dev"}, len(promises), 1},
 		"commands live on":   {&good{caps: all, broken: "sleep 987"}, len(promises), 2},
 		"a code is lost":     {&good{caps: all, broken: "exit 7"}, len(promises), 1},

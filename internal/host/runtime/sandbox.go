@@ -42,25 +42,25 @@ type Capability string
 
 // The capabilities of sandboxes.
 const (
-	CapImage             Capability = "any_image"          // made of any image of the engine
-	CapRootFS            Capability = "any_root"           // the programs of another folder than this machine's
-	CapUser              Capability = "users"              // commands as another user than the one that makes it
-	CapPersistent        Capability = "persistent"         // files outside of mounts stay over a stop
-	CapNetworkNone       Capability = "network_none"       // nothing but the loopback
-	CapNetworkFull       Capability = "network_full"       // what the machine reaches
+	CapImage             Capability = "image"              // any image of the engine
+	CapRootFS            Capability = "rootfs"             // programs of another directory than this machine's
+	CapUser              Capability = "user"               // commands of another user than the sandbox's creator
+	CapPersistent        Capability = "persistent"         // a stop keeps files outside of mounts
+	CapNetworkNone       Capability = "network_none"       // the loopback only
+	CapNetworkFull       Capability = "network_full"       // everything that the machine reaches
 	CapNetworkRestricted Capability = "network_restricted" // hosts of a list
-	CapNetworkUpdate     Capability = "network_switch"     // another network while it runs
+	CapNetworkUpdate     Capability = "network_update"     // a change of the network policy while the sandbox runs
 	CapMemory            Capability = "limits_memory"
 	CapCPUs              Capability = "limits_cpus"
 	CapPIDs              Capability = "limits_pids"
-	CapMounts            Capability = "mounts" // folders of this machine
+	CapMounts            Capability = "mounts" // directories of this machine
 	CapOCIRuntime        Capability = "oci_runtime"
-	CapSnapshots         Capability = "snapshots" // its files kept under a name, or in another sandbox
+	CapSnapshots         Capability = "snapshots" // snapshots and forks of files
 	CapServices          Capability = "services"
-	CapDocker            Capability = "inner_docker"
-	CapNested            Capability = "leases"            // clean turns within
-	CapRepository        Capability = "repository"        // a repository of this machine checked out
-	CapRemoteRepository  Capability = "remote_repository" // one of another machine
+	CapDocker            Capability = "docker"
+	CapNested            Capability = "nested"
+	CapRepository        Capability = "repository"        // a checkout of a repository of this machine
+	CapRemoteRepository  Capability = "remote_repository" // a checkout of another machine's repository
 )
 
 const (

@@ -2,6 +2,7 @@ package sandboxstore
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,19 +24,22 @@ const (
 	maxLine = 64 << 10
 )
 
-// What was done to a sandbox.
+// Values of Event.Event.
 const (
 	EventCreated        = "created"
-	EventRecreated      = "renewed" // recreated from its record
-	EventStarted        = "started" // again
+	EventRecreated      = "recreated" // from its record
+	EventStarted        = "started"   // again
 	EventStopped        = "stopped"
 	EventRemoved        = "removed"
 	EventExecuted       = "executed"
-	EventNetworkChanged = "network"
+	EventNetworkChanged = "network_changed"
 	EventSnapshot       = "snapshot"
 	EventRestored       = "restored"
 	EventForked         = "forked"
 )
+
+// oldEvents are the values of older versions that differ.
+var oldEvents = map[string]string{"renewed": EventRecreated, "network": EventNetworkChanged}
 
 // Event is one line. It has neither arguments nor variables of commands: these may be secret.
 type Event struct {
@@ -121,6 +125,7 @@ func (s *Store) HistoryOfAll() ([]Event, error) {
 		for lines.Scan() {
 			var e Event
 			if json.Unmarshal(lines.Bytes(), &e) == nil && e.Event != "" {
+				e.Event = cmp.Or(oldEvents[e.Event], e.Event)
 				all = append(all, e)
 			}
 		}

@@ -105,11 +105,15 @@ func TestHistory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.WriteString("{\"at\":\nnot json\n"); err != nil || f.Close() != nil {
+	if _, err := f.WriteString("{\"at\":\nnot json\n" + `{"sandbox":"old","event":"renewed"}` + "\n" + `{"sandbox":"old","event":"network"}` + "\n"); err != nil || f.Close() != nil {
 		t.Fatal(err)
 	}
 	if mine, err := s.History("b"); err != nil || len(mine) != each {
 		t.Errorf("%d, %v", len(mine), err)
+	}
+	if old, err := s.History("old"); err != nil || len(old) != 2 || old[0].Event != sandboxstore.EventRecreated ||
+		old[1].Event != sandboxstore.EventNetworkChanged {
+		t.Errorf("events of an older version: %+v, %v", old, err)
 	}
 	// What a user has named at length keeps nobody from reading the rest.
 	if err := s.AppendEvent(sandboxstore.Event{Sandbox: "b", Event: sandboxstore.EventRestored, Detail: strings.Repeat("x", 100_000)}); err != nil {

@@ -120,7 +120,7 @@ func historyOf(f *cmdutil.Factory, name string, after int) (entries []logEntry, 
 
 func historyLine(e sandboxstore.Event) string {
 	if e.Event != sandboxstore.EventExecuted {
-		return strings.TrimSpace("sandbox " + e.Event + " " + e.Detail)
+		return strings.TrimSpace("sandbox " + strings.ReplaceAll(e.Event, "_", " ") + " " + e.Detail)
 	}
 	switch {
 	case e.Background:

@@ -45,13 +45,13 @@ func applyEvent(res *workorder.Result, rec *taskstore.Record, e workorder.Event,
 	switch e.Type {
 	case workorder.EventStepStarted:
 		open[e.Name] = len(res.Steps)
-		res.Steps = append(res.Steps, workorder.Step{Name: workorder.StepName(e.Name), Status: workorder.StepRunning, StartedAt: e.Time})
+		res.Steps = append(res.Steps, workorder.Step{Name: e.Step(), Status: workorder.StepRunning, StartedAt: e.Time})
 	case workorder.EventStepFinished:
 		i, ok := open[e.Name]
 		if !ok {
 			// Skipped steps never start.
 			i = len(res.Steps)
-			res.Steps = append(res.Steps, workorder.Step{Name: workorder.StepName(e.Name), StartedAt: e.Time})
+			res.Steps = append(res.Steps, workorder.Step{Name: e.Step(), StartedAt: e.Time})
 		}
 		s := &res.Steps[i]
 		s.Status, s.DurationMS, s.Error, s.ExitCode = workorder.StepStatus(e.Status), e.DurationMS, e.Text, e.ExitCode
