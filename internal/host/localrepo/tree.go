@@ -77,6 +77,9 @@ func (t *tree) ReadDir(name string) ([]fs.DirEntry, error) {
 		}
 		at += name
 	}
+	if name == "." && t.readAll(ctx) {
+		return t.folders[name], nil
+	}
 	list := []fs.DirEntry{}
 	err := Git(t.repo).Each(ctx, func(line string) {
 		if e := parseEntry(line); e != nil && len(list) < maxTreeList {
@@ -90,6 +93,32 @@ func (t *tree) ReadDir(name string) ([]fs.DirEntry, error) {
 	slices.SortFunc(list, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	t.folders[name] = list
 	return list, nil
+}
+
+// readAll lists all directories by one call of git. It reports false for a tree of more than maxTreeList entries.
+func (t *tree) readAll(ctx context.Context) bool {
+	all := map[string][]fs.DirEntry{".": {}}
+	n := 0
+	err := Git(t.repo).Each(ctx, func(line string) {
+		e := parseEntry(line)
+		if n++; e == nil || n > maxTreeList {
+			return
+		}
+		dir := path.Dir(e.name)
+		e.name = path.Base(e.name)
+		all[dir] = append(all[dir], e)
+		if e.IsDir() {
+			all[path.Join(dir, e.name)] = []fs.DirEntry{}
+		}
+	}, "ls-tree", "-r", "-t", "-z", "--long", "--end-of-options", t.commit)
+	if err != nil || n > maxTreeList {
+		return false
+	}
+	for dir, list := range all {
+		slices.SortFunc(list, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+		t.folders[dir] = list
+	}
+	return true
 }
 
 // parseEntry reads a line of `git ls-tree --long`: mode, kind, object and size, a tab, the name.
