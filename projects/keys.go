@@ -263,6 +263,7 @@ func services(env func() *schema) *schema {
 	}
 	serviceEnv := env()
 	serviceEnv.Doc = "Environment of the container, kept as written."
+	serviceEnv.Names = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`).MatchString // images read settings such as discovery.type
 	serviceEnv.Item = &schema{Kind: yamlkeys.Text, Doc: "Value, kept as written: 1.10 stays 1.10.", AllowEmpty: true}
 	return &schema{
 		Kind: yamlkeys.Mapping, Doc: "Containers the task needs, in the sandbox's own Docker. Each is reachable by its name.",
