@@ -36,7 +36,7 @@ func TestJSONEverywhere(t *testing.T) {
 	without := map[string]string{}
 	for reason, commands := range map[string]string{
 		"it shows a terminal, a browser or another program's output": "attach shell ssh watch open",
-		"its output is a document of its own format": "diff man ssh-config ssh-cmd project.init project.import " +
+		"its output is a document of its own format": "diff man ssh-config ssh-cmd project.import " +
 			"project.schema project.show",
 		"a server until it ends": "mcp gateway pool.serve",
 		"it is JSON already":     "inspect",

@@ -5,19 +5,9 @@ import (
 	"strings"
 )
 
-var (
-	// A package with a hyphen at its end would be removed.
-	aptCommand = regexp.MustCompile(`^(?:sudo\s+)?(?:DEBIAN_FRONTEND=\S+\s+)?apt(?:-get)?\s+(?:-\S+\s+)*(?:update|install)` +
-		`((?:\s+-\S+|\s+[a-z0-9][a-z0-9+.-]*[a-z0-9+.])*)$`)
-	ands = regexp.MustCompile(`\s*&&\s*`)
-)
-
-// apt takes lines that only install packages of the distribution out of a command, and returns the rest.
-func (d *collector) apt(at Position, command string) string {
-	packages, rest := Apt(command)
-	d.need(at, packages...)
-	return rest
-}
+// A package with a hyphen at its end would be removed.
+var aptCommand = regexp.MustCompile(`^(?:sudo\s+)?(?:DEBIAN_FRONTEND=\S+\s+)?apt(?:-get)?\s+(?:-\S+\s+)*(?:update|install)` +
+	`((?:\s+-\S+|\s+[a-z0-9][a-z0-9+.-]*[a-z0-9+.])*)$`)
 
 // Apt takes lines that only install packages of the distribution out of a command: the sandbox installs packages before setup, as
 // root, which setup is not.

@@ -33,13 +33,13 @@ func plainName(name string) bool { return utf8.ValidString(name) && text.Printab
 func shown(name string) string { return text.Printable(fmt.Sprintf("%q", name)) }
 
 // plainNames leaves out what has a name that cannot be shown, and says so.
-func (d *files) plainNames(folder string, entries []fs.DirEntry) (plain []fs.DirEntry) {
+func (s *source) plainNames(dir string, entries []fs.DirEntry) (plain []fs.DirEntry) {
 	for _, e := range entries {
 		if plainName(e.Name()) {
 			plain = append(plain, e)
 			continue
 		}
-		d.omit(Position{File: folder}, shown(e.Name()), "its name has characters that cannot be shown")
+		s.omit(Position{File: dir}, shown(e.Name()), "its name has characters that cannot be printed")
 	}
 	return plain
 }

@@ -16,110 +16,228 @@ import (
 	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/template"
 	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/mattn/go-shellwords"
 	"gopkg.in/yaml.v3"
-
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
-
-// Service is a container that the repository's own development uses.
-type Service struct {
-	Name, Image string
-	Command     []string
-	Env         []Var
-	Ports       []string // 5432 or 53/udp
-	Health      Health
-	Volumes     []string // name:/path
-	At          Position
-}
-
-// Health is how a service says that it is ready. Test is as Docker has it: CMD and arguments, or CMD-SHELL and a text.
-type Health struct {
-	Test              []string
-	Interval, Timeout string // of Go's form; empty means Docker's default
-	Retries           int
-}
 
 // composeNames are the files that `docker compose` looks for, in its order, and the one that it puts over them.
 var composeNames = []string{"compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml"}
 
+// composeOverrides are the files that it puts over them.
+var composeOverrides = []string{"compose.override.yaml", "compose.override.yml", "docker-compose.override.yml", "docker-compose.override.yaml"}
+
 type composeFiles struct{ *detector }
 
-func (d composeFiles) read() {
-	if f := d.first(composeNames...); f != nil {
-		d.file(f, func(string) bool { return true })
-	}
+// composeService is a service of a compose file.
+type composeService struct {
+	name string
+	at   Position
+	raw  map[string]any
+	vars map[string]string // for its texts
 }
 
-// composeKeys are those of a service that say what the sandbox can give. The others may name files of the host, other files and
-// other services: the loader never sees them.
+// composeKeys are those of a service that the sandbox can honour. The others may name files of the host, other files and other services:
+// the loader never sees them.
 var composeKeys = []string{"image", "command", "environment", "ports", "expose", "healthcheck", "volumes"}
 
 // composeHost are keys of a service that reach other files or the machine that it runs on.
 var composeHost = []string{
 	"cap_add", "configs", "credential_spec", "device_cgroup_rules", "devices", "env_file", "extends", "ipc", "label_file",
-	"network_mode", "pid", "privileged", "secrets", "security_opt", "userns_mode", "volumes_from",
+	"pid", "privileged", "secrets", "security_opt", "userns_mode", "volumes_from",
 }
 
-// file takes the services of a file, each on its own: one that cannot be used costs no other.
-func (d composeFiles) file(f *file, wanted func(string) bool) {
+// read returns the services of a file in its order, with those of the override file next to it.
+func (d composeFiles) read(f *file) (services []composeService) {
 	var doc yaml.Node
 	var all struct {
 		Services map[string]map[string]any `yaml:"services"`
 	}
 	if len(f.text) > maxWorkflow {
 		d.omit(Position{File: f.name}, f.name, "it is larger than 256 kB")
-		return
+		return nil
 	}
-	// Decoding bounds what aliases multiply.
-	if err := yaml.Unmarshal([]byte(f.text), &doc); err != nil {
-		d.omit(Position{File: f.name}, f.name, err.Error())
-		return
+	err := yaml.Unmarshal([]byte(f.text), &doc)
+	if err == nil {
+		err = doc.Decode(&all) // bounds what aliases multiply
 	}
-	if err := doc.Decode(&all); err != nil {
-		d.omit(Position{File: f.name}, f.name, err.Error())
-		return
+	if err != nil {
+		d.omit(Position{File: f.name}, f.name, "%v", err)
+		return nil
 	}
-	for i := 0; len(doc.Content) > 0 && i+1 < len(doc.Content[0].Content); i += 2 {
-		if key := doc.Content[0].Content[i]; key.Value == "include" {
+	vars := d.examples(path.Dir(f.name))
+	pairs(&doc, func(key, value *yaml.Node) {
+		switch key.Value {
+		case "include":
 			d.omit(Position{File: f.name, Line: key.Line}, "include", "other files are not read")
+		case "services":
+			pairs(value, func(name, _ *yaml.Node) {
+				at := Position{File: f.name, Line: name.Line}
+				if len(services) == maxList {
+					d.omit(at, "services", "more than %d", maxList)
+				}
+				if len(services) <= maxList {
+					services = append(services, composeService{name.Value, at, all.Services[name.Value], vars})
+				}
+			})
+		}
+	})
+	services = services[:min(len(services), maxList)]
+	if slices.Contains(composeNames, path.Base(f.name)) {
+		for _, name := range composeOverrides {
+			if o := d.at(path.Join(path.Dir(f.name), name)); o != nil {
+				return merged(services, d.read(o))
+			}
 		}
 	}
-	look := d.examples(path.Dir(f.name))
-	for i, name := range serviceOrder(&doc) {
-		at := Position{File: f.name, Line: name.Line}
-		if i >= maxList {
-			d.omit(at, "services", fmt.Sprintf("more than %d", maxList))
-			return
+	return services
+}
+
+// merged puts the values of services over those of others.
+func merged(services, over []composeService) []composeService {
+	for _, o := range over {
+		i := slices.IndexFunc(services, func(s composeService) bool { return s.name == o.name })
+		if i < 0 {
+			services = append(services, o)
+			continue
 		}
-		if wanted(name.Value) {
-			d.service(at, name.Value, all.Services[name.Value], look)
+		services[i].raw = maps.Clone(services[i].raw)
+		for key, value := range o.raw {
+			switch have := services[i].raw[key].(type) {
+			case []any:
+				if more, ok := value.([]any); ok {
+					value = append(slices.Clone(have), more...)
+				}
+			case map[string]any:
+				if more, ok := value.(map[string]any); ok {
+					both := maps.Clone(have)
+					maps.Copy(both, more)
+					value = both
+				}
+			}
+			services[i].raw[key] = value
+		}
+	}
+	return services
+}
+
+// menu takes the services of a file that no job and no dev container chooses from: not those that exclude each other.
+func (d composeFiles) menu(f *file) {
+	services := d.read(f)
+	databases, ports := 0, map[string]int{}
+	for _, s := range services {
+		if s.database() {
+			databases++
+		}
+		for _, outer := range hostPorts(s.raw["ports"], s.vars) {
+			ports[outer]++
+		}
+	}
+	for _, s := range services {
+		taken := false
+		for _, outer := range hostPorts(s.raw["ports"], s.vars) {
+			taken = taken || ports[outer] > 1
+		}
+		if s.image() != "" && (s.database() && databases > 1 || taken) {
+			d.omit(s.at, "services."+s.name, "the file has several like it, and nothing says which one the tests need")
+			continue
+		}
+		d.service(s)
+	}
+}
+
+func (s *composeService) image() string { image, _ := s.raw["image"].(string); return image }
+
+// database reports whether a service is one of the databases of which a project uses one.
+func (s *composeService) database() bool {
+	return slices.Contains([]string{"postgres", "mysql", "mariadb", "server", "oracle-xe", "cockroach", "postgis", "timescaledb"}, path.Base(imageBase(s.image())))
+}
+
+var (
+	composeUp = regexp.MustCompile(`^docker[ -]compose((?: -f \S+| --file \S+| --profile \S+)*) up((?: \S+)*)$`)
+	dockerRun = regexp.MustCompile(`^docker run( .*)$`)
+)
+
+// command takes the services that a command of a job starts.
+func (d composeFiles) command(c command) {
+	if m := dockerRun.FindStringSubmatch(c.text); m != nil {
+		d.dockerRun(c, strings.Fields(m[1]))
+	}
+	m := composeUp.FindStringSubmatch(c.text)
+	if m == nil {
+		return
+	}
+	f := (&detector{d.source, c.dir}).first(composeNames...)
+	for words := strings.Fields(m[1]); len(words) > 1; words = words[2:] {
+		if words[0] != "--profile" {
+			f = d.at(path.Join(c.dir, words[1]))
+		}
+	}
+	if f == nil {
+		d.omit(c.at, c.text, "there is no such file")
+		return
+	}
+	var only []string
+	for w := range strings.FieldsSeq(m[2]) {
+		if !strings.HasPrefix(w, "-") {
+			only = append(only, w)
+		}
+	}
+	for _, s := range d.read(f) {
+		if len(only) == 0 || slices.Contains(only, s.name) {
+			d.service(s)
 		}
 	}
 }
 
-// serviceOrder lists the nodes that name the services, as they stand in the file.
-func serviceOrder(doc *yaml.Node) (names []*yaml.Node) {
-	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
-		return nil
+// dockerRun takes the container of `docker run -d`.
+func (d composeFiles) dockerRun(c command, _ []string) {
+	words, err := shellwords.Parse(c.text)
+	if err != nil || !slices.ContainsFunc(words, func(w string) bool { return w == "-d" || w == "--detach" || w == "-it" || w == "-dit" }) {
+		return
 	}
-	for top := doc.Content[0].Content; len(top) > 1; top = top[2:] {
-		if top[0].Value != "services" || top[1].Kind != yaml.MappingNode {
-			continue
+	s := Service{At: c.at}
+	var vars []Var
+	var ports []any
+	valued := []string{"-v", "--volume", "--network", "--net", "--health-cmd", "--health-interval", "--health-timeout", "--health-retries", "--restart", "--platform", "-h", "--hostname", "--add-host", "--memory", "-m"}
+	for i := 2; i < len(words); i++ {
+		name, value, inline := strings.Cut(words[i], "=")
+		if !inline && i+1 < len(words) {
+			value = words[i+1]
 		}
-		for s := top[1].Content; len(s) > 1; s = s[2:] {
-			names = append(names, s[0])
+		used := true
+		switch name {
+		case "--name":
+			s.Name = value
+		case "-e", "--env":
+			key, v, _ := strings.Cut(value, "=")
+			vars = append(vars, Var{key, v, c.at})
+		case "-p", "--publish":
+			ports = append(ports, value)
+			s.Ports = append(s.Ports, containerPart(value))
+		default:
+			used = slices.Contains(valued, name)
+		}
+		switch {
+		case used && !inline:
+			i++
+		case !used && !strings.HasPrefix(words[i], "-"):
+			s.Image, s.Command = words[i], words[i+1:]
+			i = len(words)
 		}
 	}
-	return names
+	s.Name = cmp.Or(s.Name, path.Base(imageBase(s.Image)))
+	s.Ports = published(s.Ports, hostPorts(ports, nil))
+	s.Env = d.variablesOf(s.Name, vars)
+	d.serve(s)
 }
 
 // maxExample bounds the value of a variable, which each text of a service may name many times.
 const maxExample = 1000
 
 // examples are the variables that a repository shows how to set. Its .env is the user's own and not read.
-func (d composeFiles) examples(folder string) map[string]string {
+func (d composeFiles) examples(dir string) map[string]string {
 	for _, n := range []string{".env.example", ".env.sample", ".env.template"} {
-		if f := d.open(path.Join(folder, n)); f != nil {
+		if f := d.at(path.Join(dir, n)); f != nil {
 			if vars, err := dotenv.UnmarshalWithLookup(withoutVariables(f.text), nil); err == nil {
 				maps.DeleteFunc(vars, func(_, value string) bool { return len(value) > maxExample })
 				return vars
@@ -129,61 +247,78 @@ func (d composeFiles) examples(folder string) map[string]string {
 	return nil
 }
 
-var imageForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@-]*$`)
-
 // unset stands for a variable without a value: no text of a file contains it.
 const unset = "\x00"
 
-func (d composeFiles) service(at Position, name string, raw map[string]any, vars map[string]string) {
-	skip := func(why string) { d.omit(at, "services."+name, why) }
+// service takes a service, alone: one that cannot be used costs no other.
+func (d composeFiles) service(in composeService) {
+	at, name, raw := in.at, in.name, in.raw
+	skip := func(format string, a ...any) { d.omit(at, "services."+name, format, a...) }
 	if profiles, _ := raw["profiles"].([]any); len(profiles) > 0 {
-		return // not of those that start unasked
+		return // it does not start by itself
 	}
 	if _, built := raw["build"]; built {
 		d.built(raw)
-		skip("it is built from the repository; the agent can, with the sandbox's own Docker")
-		return
-	}
-	if slices.ContainsFunc(d.Services, func(s Service) bool { return s.Name == name }) {
+		skip("it is built from the repository; the agent can build it with the sandbox's own Docker")
 		return
 	}
 	if err := cmp.Or(small(raw), narrow(raw["ports"]), narrow(raw["expose"])); err != nil {
-		skip(err.Error())
+		skip("%v", err)
 		return
 	}
-	c, err := loadService(d.ctx, name, raw, vars)
+	c, err := loadService(d.ctx, name, raw, in.vars)
 	switch {
 	case err != nil:
-		skip(err.Error())
+		skip("%v", err)
 		return
 	case c.Image == "":
 		skip("it has no image")
 		return
-	case !imageForm.MatchString(c.Image), !workorder.ValidServiceName(name):
-		skip("its image or name cannot be used as it is")
-		return
 	case slices.ContainsFunc(c.Command, func(a string) bool { return strings.Contains(a, unset) }):
 		skip("its command needs a variable that has no value")
 		return
+	case slices.ContainsFunc(sortedKeys(c.Environment), licence.MatchString), slices.ContainsFunc(c.Command, licence.MatchString):
+		skip("its start accepts a licence, which only you can")
+		return
 	}
-	s := Service{Name: name, Image: c.Image, Command: c.Command, At: at, Ports: d.published(composePorts(c), hostPorts(raw["ports"], vars))}
-	s.Env = d.env(at, name, c.Environment)
+	s := Service{Name: name, Image: c.Image, Command: c.Command, At: at, Ports: published(composePorts(c), hostPorts(raw["ports"], in.vars))}
+	var vars []Var
+	for _, k := range sortedKeys(c.Environment) {
+		if v := c.Environment[k]; v != nil {
+			vars = append(vars, Var{k, *v, at})
+		}
+	}
+	s.Env = d.variablesOf(name, vars)
 	for _, v := range c.Volumes {
 		switch {
 		case v.Type == types.VolumeTypeVolume && v.Source != "" && strings.HasPrefix(v.Target, "/") && !strings.ContainsAny(v.Target, ": \n"):
 			s.Volumes = append(s.Volumes, v.Source+":"+v.Target)
-		case v.Type == types.VolumeTypeBind:
-			d.omit(at, "services."+name+".volumes", "folders of the host do not exist in the sandbox: "+v.Source)
+		case v.Type != types.VolumeTypeBind:
+		case slices.ContainsFunc(s.Command, func(a string) bool { return strings.Contains(a, v.Target) }) && usualPorts[path.Base(imageBase(c.Image))] == "":
+			skip("its command needs %s, which only a directory of the host has", v.Target)
+			return
+		default:
+			if slices.ContainsFunc(s.Command, func(a string) bool { return strings.Contains(a, v.Target) }) {
+				s.Command = nil
+				d.omit(at, "services."+name+".command", "it needs %s, which only a directory of the host has", v.Target)
+			}
+			d.omit(at, "services."+name+".volumes", "directories of the host do not exist in the sandbox: %s", v.Source)
 		}
 	}
 	if c.HealthCheck != nil {
 		s.Health = healthOf(c.HealthCheck)
 	}
-	d.Services = append(d.Services, s)
+	if mode, _ := raw["network_mode"].(string); strings.HasPrefix(mode, "service:") {
+		s.local()
+	}
+	d.serve(s)
 	if unused := slices.DeleteFunc(slices.Clone(composeHost), func(key string) bool { return raw[key] == nil }); len(unused) > 0 {
-		d.omit(at, "services."+name, "not used of it, as it would reach other files or this machine: "+strings.Join(unused, ", "))
+		skip("not used of it, because it would reach other files or this machine: %s", strings.Join(unused, ", "))
 	}
 }
+
+// licence is in the names of variables and the arguments that accept one.
+var licence = regexp.MustCompile(`(?i)accept[_-]?(?:eula|licen[cs]e)|licen[cs]e=accept`)
 
 func healthOf(h *types.HealthCheckConfig) Health {
 	if h.Disable || len(h.Test) < 2 || h.Test[0] == "NONE" || strings.Contains(strings.Join(h.Test, " "), unset) {
@@ -208,7 +343,7 @@ func (d composeFiles) built(raw map[string]any) {
 	ports, _ := raw["ports"].([]any)
 	for _, p := range ports {
 		if port := portOf(containerPart(fmt.Sprint(p))); port != 0 {
-			d.ports = append(d.ports, port)
+			d.collector.built = append(d.collector.built, port)
 		}
 	}
 }
@@ -276,15 +411,10 @@ func hostPorts(raw any, vars map[string]string) map[string]string {
 	return lead
 }
 
-// published puts in front of ports those that lead there: a project's tests often look for its services at localhost. Each counts
-// once: services of several jobs never run at the same time.
-func (d *collector) published(ports []string, lead map[string]string) (all []string) {
+// published puts in front of ports those that lead there: the tests of many projects look for their services at localhost.
+func published(ports []string, lead map[string]string) (all []string) {
 	for _, p := range ports {
-		outer := lead[strings.TrimSuffix(p, "/tcp")]
-		taken := slices.ContainsFunc(d.Services, func(s Service) bool {
-			return slices.ContainsFunc(s.Ports, func(have string) bool { return strings.HasPrefix(have, outer+":") })
-		})
-		if outer != "" && !taken {
+		if outer := lead[strings.TrimSuffix(p, "/tcp")]; outer != "" {
 			p = outer + ":" + p
 		}
 		all = append(all, p)
@@ -344,14 +474,4 @@ func composePorts(c *types.ServiceConfig) (ports []string) {
 		add(port, protocol)
 	}
 	return ports
-}
-
-func (d composeFiles) env(at Position, service string, env types.MappingWithEquals) []Var {
-	return d.variablesOf(service, func(add addVariable) {
-		for _, k := range sortedKeys(env) {
-			if v := env[k]; v != nil {
-				add(at, k, *v)
-			}
-		}
-	})
 }

@@ -9,10 +9,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/compose-spec/compose-go/v2/dotenv"
 	"github.com/tailscale/hujson"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -36,35 +36,42 @@ type devcontainerJSON struct {
 // devcontainerFiles are the places that the specification names, in its order.
 var devcontainerFiles = []string{".devcontainer/devcontainer.json", ".devcontainer.json"}
 
-type devContainer struct{ *detector }
+type devContainer struct {
+	*detector
+	json    devcontainerJSON
+	file    *file
+	at      func(key string) Position
+	compose []composeService
+}
 
-func (d devContainer) read() {
+func (d *devContainer) parse() {
 	f := d.first(devcontainerFiles...)
 	if f == nil {
 		return
 	}
 	if len(f.text) > maxWorkflow || deep(f.text) {
-		d.omit(Position{File: f.name}, f.name, "it is larger than 256 kB, or "+errDeep.Error())
+		d.omit(Position{File: f.name}, f.name, "it is larger than 256 kB, or %v", errDeep)
 		return
 	}
 	root, err := hujson.Parse([]byte(f.text))
 	if err != nil {
-		d.omit(Position{File: f.name}, f.name, "it is not JSON with comments: "+err.Error())
+		d.omit(Position{File: f.name}, f.name, "it is not JSON with comments: %v", err)
 		return
 	}
-	at := func(key string) Position {
+	d.at = func(key string) Position {
 		if v := root.Find("/" + key); v != nil {
-			return f.at(v.StartOffset)
+			return f.line(v.StartOffset)
 		}
 		return Position{File: f.name}
 	}
 	plain := root.Clone()
 	plain.Standardize()
-	var c devcontainerJSON
-	if err := json.Unmarshal(plain.Pack(), &c); err != nil {
-		d.omit(Position{File: f.name}, f.name, err.Error())
+	if err := json.Unmarshal(plain.Pack(), &d.json); err != nil {
+		d.omit(Position{File: f.name}, f.name, "%v", err)
+		d.json = devcontainerJSON{}
 		return
 	}
+	d.file = f
 	for _, unused := range []struct {
 		why  string
 		keys []string
@@ -78,55 +85,68 @@ func (d devContainer) read() {
 	} {
 		for _, key := range unused.keys {
 			if root.Find("/"+key) != nil {
-				d.omit(at(key), key, unused.why)
+				d.omit(d.at(key), key, "%s", unused.why)
 			}
 		}
 	}
-	for _, step := range []struct {
-		key string
-		raw json.RawMessage
-	}{{"onCreateCommand", c.OnCreateCommand}, {"updateContentCommand", c.UpdateContentCommand}, {"postCreateCommand", c.PostCreateCommand}} {
-		d.lifecycle(at(step.key), step.key, step.raw)
-	}
-	d.env(at("containerEnv"), c.ContainerEnv)
-	d.env(at("remoteEnv"), c.RemoteEnv)
-	d.features(at("features"), c.Features)
-	for _, p := range c.ForwardPorts {
+	d.features()
+	for _, p := range d.json.ForwardPorts {
 		// One of another host is a service's.
 		if port := portOf(fmt.Sprint(p)); port != 0 && !strings.Contains(fmt.Sprint(p), ":") {
 			d.ports = append(d.ports, port)
 		}
 	}
-	d.compose(f, &c, at("dockerComposeFile"))
+	d.files()
 }
 
-// lifecycle takes a command: a text for a shell, a list of arguments, or several by name.
-func (d devContainer) lifecycle(at Position, key string, raw json.RawMessage) {
+// commands returns the commands of the lifecycle, and those of the setup job of a pipeline.
+func (d *devContainer) commands() []step {
+	all := d.steps
+	if d.file == nil {
+		return all
+	}
+	c := &d.json
+	for _, hook := range []struct {
+		key string
+		raw json.RawMessage
+	}{{"onCreateCommand", c.OnCreateCommand}, {"updateContentCommand", c.UpdateContentCommand}, {"postCreateCommand", c.PostCreateCommand}} {
+		for _, s := range d.hook(d.at(hook.key), hook.key, hook.raw) {
+			all = append(all, step{command: s})
+		}
+	}
+	return all
+}
+
+// hook reads a command: a text for a shell, a list of arguments, or several by name.
+func (d *devContainer) hook(at Position, key string, raw json.RawMessage) (all []command) {
 	if len(raw) == 0 || string(raw) == "null" {
-		return
+		return nil
 	}
 	var named map[string]json.RawMessage
 	if json.Unmarshal(raw, &named) == nil {
 		for _, name := range sortedKeys(named) {
-			d.lifecycle(at, key+"."+name, named[name])
+			all = append(all, d.hook(at, key+"."+name, named[name])...)
 		}
-		return
+		return all
 	}
-	command := ""
+	content := ""
 	var args []string
-	if json.Unmarshal(raw, &command) != nil {
+	if json.Unmarshal(raw, &content) != nil {
 		if json.Unmarshal(raw, &args) != nil {
-			d.omit(at, key, "it is no command")
-			return
+			d.omit(at, key, "it is not a command")
+			return nil
 		}
-		command = text.Shell(args...)
+		content = text.Shell(args...)
 	}
-	command = here(command)
-	if strings.Contains(command, "${") && devVariable.MatchString(command) {
+	content = here(content)
+	if strings.Contains(content, "${") && devVariable.MatchString(content) {
 		d.omit(at, key, "it uses variables of the editor")
-		return
+		return nil
 	}
-	d.setup(at, command)
+	if strings.Contains(content, "\n") || regexp.MustCompile(`[|;<>()]`).MatchString(content) {
+		return []command{{text: content, dir: ".", at: at}}
+	}
+	return script(content, ".", at)
 }
 
 // devVariable is a variable that only the editor knows.
@@ -139,58 +159,55 @@ var theirTree = regexp.MustCompile(`(^|[^A-Za-z0-9._/-])` +
 // here puts the sandbox's work tree in its place.
 func here(s string) string { return theirTree.ReplaceAllString(s, "${1}"+workorder.Workspace) }
 
-func (d devContainer) env(at Position, env map[string]*string) {
-	for _, name := range sortedKeys(env) {
-		if env[name] == nil {
-			continue
+// environment takes the variables of the dev container, and of its own service of a compose file.
+func (d *devContainer) environment() {
+	if d.file == nil {
+		return
+	}
+	for _, of := range []struct {
+		key string
+		env map[string]*string
+	}{{"containerEnv", d.json.ContainerEnv}, {"remoteEnv", d.json.RemoteEnv}} {
+		for _, name := range sortedKeys(of.env) {
+			if v := of.env[name]; v != nil {
+				d.placed(d.at(of.key), name, here(*v))
+			}
 		}
-		v := here(*env[name])
-		if ownPlace.MatchString(name) && rooted.MatchString(v) && !strings.HasPrefix(v, workorder.Workspace+"/") {
-			d.omit(at, "env."+name, "it is a place of the devcontainer's image or volumes")
-			continue
+	}
+	for _, s := range d.compose {
+		if s.name == d.json.Service {
+			d.own(s)
 		}
-		d.variable(at, "env."+name, name, v)
 	}
 }
 
-// ownPlace and rooted are the names and values of variables that tell tools where they keep things: a GOPATH in a volume that is not there
-// fails all of them.
-var (
-	ownPlace = regexp.MustCompile(`(?:PATH|HOME|DIR|CACHE|HISTORY)$`)
-	rooted   = regexp.MustCompile(`^/[^/]+/.`)
-)
-
-// variable adds one of the environment where its value is plain; a value that the host fills in may be a secret, and is the user's
-// to decide.
-func (d *collector) variable(at Position, what, name, value string) {
-	switch {
-	case !workorder.ValidEnvName(name), len(d.Env) >= maxList:
-	case strings.Contains(value, "${"), strings.Contains(value, unset), !plainName(value), len(value) > maxServiceText:
-		d.omit(at, what, "its value is not a plain text")
-	case serverVariable(name):
-		d.omit(at, what, "it names the server that gets the key of your model, which only you can")
-	case yamlkeys.LooksSecret(value):
-		d.omit(at, what, "its value looks like a secret")
-	case !slices.ContainsFunc(d.Env, func(v Var) bool { return v.Name == name }):
-		d.Env = append(d.Env, Var{name, value, at})
+// own takes the variables of the service that is the dev container.
+func (d *devContainer) own(s composeService) {
+	c, err := loadService(d.ctx, s.name, map[string]any{"image": "x", "environment": s.raw["environment"]}, s.vars)
+	if err != nil || small(s.raw["environment"]) != nil {
+		return
 	}
-}
-
-type addVariable func(at Position, name, value string)
-
-// variablesOf are the variables of a service that add takes: by the same rules as those of the project, and apart from them.
-func (d *collector) variablesOf(service string, all func(add addVariable)) []Var {
-	kept := d.Env
-	d.Env = nil
-	all(func(at Position, name, value string) { d.variable(at, "services."+service+".env."+name, name, value) })
-	vars := d.Env
-	d.Env = kept
-	return vars
-}
-
-// serverVariable reports whether a project goes by a variable of its env for the server that it sends keys of models to.
-func serverVariable(name string) bool {
-	return name == workorder.APIAnthropic.BaseURLVariable() || name == workorder.APIOpenAI.BaseURLVariable()
+	for _, name := range sortedKeys(c.Environment) {
+		if v := c.Environment[name]; v != nil {
+			d.placed(s.at, name, here(*v))
+		}
+	}
+	files, _ := s.raw["env_file"].([]any)
+	if one, ok := s.raw["env_file"].(string); ok {
+		files = []any{one}
+	}
+	for _, each := range files {
+		name := path.Join(path.Dir(s.at.File), fmt.Sprint(each))
+		f := d.source.at(name)
+		if f == nil || path.Base(name) == ".env" { // the user's own
+			d.omit(s.at, "env_file", "%s is not in the repository", fmt.Sprint(each))
+			continue
+		}
+		vars, _ := dotenv.UnmarshalWithLookup(withoutVariables(f.text), nil)
+		for _, k := range sortedKeys(vars) {
+			d.placed(Position{File: f.name}, k, vars[k])
+		}
+	}
 }
 
 // featureTools are the features of containers.dev that bring a tool.
@@ -198,7 +215,8 @@ var featureTools = map[string]string{
 	"node": "node", "python": "python", "go": "go", "rust": "rust", "java": "java", "ruby": "ruby", "php": "php",
 }
 
-func (d devContainer) features(at Position, features map[string]json.RawMessage) {
+func (d *devContainer) features() {
+	at, features := d.at("features"), d.json.Features
 	for _, id := range sortedKeys(features) {
 		name, _, _ := strings.Cut(path.Base(id), ":")
 		tool := featureTools[name]
@@ -223,32 +241,51 @@ func (d devContainer) features(at Position, features map[string]json.RawMessage)
 	}
 }
 
-func (d devContainer) compose(f *file, c *devcontainerJSON, at Position) {
+// files reads the compose files.
+func (d *devContainer) files() {
+	at := d.at("dockerComposeFile")
 	var names []string
 	one := ""
-	if json.Unmarshal(c.DockerComposeFile, &one) == nil && one != "" {
+	if json.Unmarshal(d.json.DockerComposeFile, &one) == nil && one != "" {
 		names = []string{one}
-	} else if len(c.DockerComposeFile) > 0 && json.Unmarshal(c.DockerComposeFile, &names) != nil {
-		d.omit(at, "dockerComposeFile", "it is no list of files")
+	} else if len(d.json.DockerComposeFile) > 0 && json.Unmarshal(d.json.DockerComposeFile, &names) != nil {
+		d.omit(at, "dockerComposeFile", "it is not a list of files")
 	}
 	for _, n := range names[:min(len(names), maxList)] {
-		in := path.Join(path.Dir(f.name), n)
+		in := path.Join(path.Dir(d.file.name), n)
 		if !plainName(n) {
-			d.omit(at, shown(n), "its name has characters that cannot be shown")
+			d.omit(at, shown(n), "its name has characters that cannot be printed")
 			continue
 		}
 		if path.IsAbs(n) || strings.HasPrefix(in, "..") {
-			d.omit(at, n, "it lies outside of the repository")
+			d.omit(at, n, "it is outside of the repository")
 			continue
 		}
-		file := d.open(in)
-		if file == nil {
+		f := d.source.at(in)
+		if f == nil {
 			d.omit(at, n, "there is no such file")
 			continue
 		}
-		composeFiles(d).file(file, func(service string) bool {
-			return service != c.Service && (len(c.RunServices) == 0 || slices.Contains(c.RunServices, service))
-		})
+		d.compose = merged(d.compose, composeFiles{d.detector}.read(f))
+	}
+}
+
+// services takes the services that start with the dev container.
+func (d *devContainer) services() {
+	own := ""
+	for _, s := range d.compose {
+		if s.name == d.json.Service {
+			own, _ = s.raw["network_mode"].(string)
+		}
+	}
+	for _, s := range d.compose {
+		if s.name == d.json.Service || len(d.json.RunServices) > 0 && !slices.Contains(d.json.RunServices, s.name) {
+			continue
+		}
+		composeFiles{d.detector}.service(s)
+		if i := slices.IndexFunc(d.Services, func(have Service) bool { return have.Name == s.name }); i >= 0 && own == "service:"+s.name {
+			d.Services[i].local()
+		}
 	}
 }
 

@@ -15,7 +15,7 @@ type Finding struct {
 	Position
 }
 
-// Findings lists what a draft has, in the order of the project file.
+// Findings lists the values of a draft, in the order of the project file.
 func (d *Draft) Findings() (all []Finding) {
 	add := func(key, value string, at Position) { all = append(all, Finding{key, value, at}) }
 	for _, t := range d.Tools {
@@ -40,6 +40,24 @@ func (d *Draft) Findings() (all []Finding) {
 		add("dev", fmt.Sprintf("%s (port %d)", d.Dev.Command, d.Dev.Port), d.Dev.At)
 	}
 	return all
+}
+
+// Report is what was found in a repository, for programs.
+type Report struct {
+	Findings []Finding `json:"findings"`
+	// Omitted are the parts that were recognized and not used.
+	Omitted []Omitted `json:"omitted,omitempty"`
+	// Suggested are checks that no run takes by itself.
+	Suggested []Finding `json:"suggested,omitempty"`
+}
+
+// Report returns the findings and omissions of a draft.
+func (d *Draft) Report() *Report {
+	r := &Report{Findings: d.Findings(), Omitted: d.Omitted}
+	for _, c := range d.Suggested {
+		r.Suggested = append(r.Suggested, Finding{"validate." + c.Name, c.Command, c.At})
+	}
+	return r
 }
 
 // Sources are the files that the findings come from, in the order of their first finding.

@@ -2,8 +2,6 @@ package detect
 
 import (
 	"regexp"
-	"slices"
-	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/projects"
 )
@@ -28,13 +26,4 @@ func (d *detector) git() {
 			d.Branch = m[1]
 		}
 	}
-}
-
-// submodules says that nothing checks them out, unless a command of setup may.
-func (d *detector) submodules() {
-	const file = ".gitmodules"
-	if f := d.open(file); f == nil || slices.ContainsFunc(d.Setup, func(i Item) bool { return strings.Contains(i.Text, "submodule") }) {
-		return
-	}
-	d.omit(Position{File: file}, "submodules", "they are not checked out; a project file can do it: git submodule update --init, under setup")
 }

@@ -7,142 +7,185 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
-
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 const gitlabFile = ".gitlab-ci.yml"
 
-// gitlabKeys are the top-level keys that are no job.
+// gitlabKeys are the top-level keys that are not jobs.
 var gitlabKeys = []string{
 	"default", "include", "stages", "variables", "workflow", "image", "services", "cache", "before_script", "after_script",
 	"spec", "pages",
 }
 
-// gitlabJob is what is used of a job of GitLab CI, or of the settings for all of them.
+// gitlabJob is a job of GitLab CI, or the settings for all of them. Of a wrong form its parts are as if absent.
 type gitlabJob struct {
+	Extends   yaml.Node `yaml:"extends"`
+	Image     yaml.Node `yaml:"image"`
 	Script    yaml.Node `yaml:"script"`
 	Services  yaml.Node `yaml:"services"`
 	Variables yaml.Node `yaml:"variables"`
-	When      yaml.Node `yaml:"when"`
+	When      string    `yaml:"when"`
+	Only      yaml.Node `yaml:"only"`
+	Rules     []struct {
+		If   string `yaml:"if"`
+		When string `yaml:"when"`
+	} `yaml:"rules"`
 }
 
-// gitlabCI reads the pipeline of GitLab CI: services, and commands of jobs that test, lint or build. Other files that it includes, its
-// images and what is set up for all jobs are not read.
+// gitlabCI reads the pipeline of GitLab CI.
 type gitlabCI struct{ *detector }
 
-func (d gitlabCI) read() {
+func (d gitlabCI) jobs() (jobs []*job) {
 	f := d.open(gitlabFile)
 	if f == nil {
-		return
+		return nil
 	}
 	if len(f.text) > maxWorkflow {
 		d.omit(Position{File: f.name}, f.name, "it is larger than 256 kB")
-		return
+		return nil
 	}
 	var doc yaml.Node
-	var bounded any // the decoder bounds what aliases multiply; a tree of nodes does not
+	var bounded any // decoding bounds what aliases multiply, which nodes do not
 	err := yaml.Unmarshal([]byte(f.text), &bounded)
 	if err == nil {
 		err = yaml.Unmarshal([]byte(f.text), &doc)
 	}
 	if err != nil {
-		d.omit(Position{File: f.name}, f.name, err.Error())
-		return
+		d.omit(Position{File: f.name}, f.name, "%v", err)
+		return nil
 	}
-	if len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
-		return
-	}
-	top := doc.Content[0].Content
 	var all, settings gitlabJob
-	_ = doc.Content[0].Decode(&all) // of a wrong form: as if it were not there
-	for i := 0; i+1 < len(top); i += 2 {
-		switch top[i].Value {
+	_ = doc.Decode(&all)
+	nodes := map[string]*yaml.Node{}
+	pairs(&doc, func(key, value *yaml.Node) {
+		nodes[key.Value] = value
+		switch key.Value {
 		case "include":
-			d.omit(Position{f.name, top[i].Line}, "include", "other files of a pipeline are not read")
+			d.omit(Position{gitlabFile, key.Line}, "include", "other files of a pipeline are not read")
 		case "default":
-			_ = top[i+1].Decode(&settings)
+			_ = value.Decode(&settings)
 		}
-	}
-	d.services(&all.Services, &all.Variables)
-	d.services(&settings.Services, &all.Variables)
-	for i := 0; i+1 < len(top); i += 2 {
-		name := top[i].Value
-		if slices.Contains(gitlabKeys, name) || strings.HasPrefix(name, ".") || !checkJobs.MatchString(name) {
-			continue
-		}
-		var job gitlabJob
-		if top[i+1].Decode(&job) != nil || job.When.Value == "manual" {
-			continue
-		}
-		d.services(&job.Services, &job.Variables, &all.Variables)
-		d.script(&job.Script)
-	}
-}
-
-// script takes the commands of known kinds. One shell runs a script, so that after a line that changes the folder or the environment
-// none means what it says.
-func (d gitlabCI) script(node *yaml.Node) {
-	lines := node.Content
-	if node.Kind == yaml.ScalarNode {
-		lines = []*yaml.Node{node}
-	}
-	for _, l := range lines {
-		command := strings.TrimSpace(l.Value)
-		if l.Kind != yaml.ScalarNode || ownShell.MatchString(command) {
+	})
+	pairs(&doc, func(key, value *yaml.Node) {
+		if slices.Contains(gitlabKeys, key.Value) || strings.HasPrefix(key.Value, ".") {
 			return
 		}
-		if kind := d.kind(command); kind != "" && !strings.Contains(command, "\n") {
-			d.check(Position{gitlabFile, l.Line}, kind, command)
+		var own gitlabJob
+		inherit(nodes, value, &own, 0)
+		if own.judges() {
+			jobs = append(jobs, d.job(key, []*gitlabJob{&own, &settings, &all}))
 		}
-	}
+	})
+	return jobs
 }
 
-// ownShell are commands that change the shell for those behind them.
-var ownShell = regexp.MustCompile(`(?m)^\s*(?:cd|pushd|export|source|\.|set|eval)\s`)
+// inherit reads a job over those that it extends.
+func inherit(nodes map[string]*yaml.Node, n *yaml.Node, into *gitlabJob, depth int) {
+	var own gitlabJob
+	_ = n.Decode(&own)
+	parents := own.Extends.Content
+	if own.Extends.Kind == yaml.ScalarNode {
+		parents = []*yaml.Node{&own.Extends}
+	}
+	for _, p := range parents {
+		if parent := nodes[p.Value]; parent != nil && depth < maxTaskDepth {
+			inherit(nodes, parent, into, depth+1)
+		}
+	}
+	_ = n.Decode(into)
+}
+
+// judges reports whether a job runs for merge requests or the default branch.
+func (j *gitlabJob) judges() bool {
+	tagged := regexp.MustCompile(`CI_COMMIT_TAG|schedule`)
+	only := len(j.Only.Content) > 0 && !slices.ContainsFunc(j.Only.Content, func(n *yaml.Node) bool { return n.Value != "tags" && n.Value != "schedules" })
+	rules := len(j.Rules) > 0
+	for _, r := range j.Rules {
+		rules = rules && (tagged.MatchString(r.If) || r.When == "manual" || r.When == "never")
+	}
+	return j.When != "manual" && !only && !rules
+}
+
+var imageVersion = regexp.MustCompile(`^(?:docker\.io/|library/)*(node|golang|python|ruby|rust|php|maven|gradle|openjdk|eclipse-temurin):([0-9]+(?:\.[0-9]+)*)`)
+
+// job reads a job. levels are the job, the defaults and the top of the file.
+func (d gitlabCI) job(key *yaml.Node, levels []*gitlabJob) *job {
+	at := Position{gitlabFile, key.Line}
+	j := &job{name: key.Value, at: at, aside: aside(key.Value)}
+	var variables []*yaml.Node
+	for _, l := range levels {
+		variables = append(variables, &l.Variables)
+		pairs(&l.Variables, func(name, value *yaml.Node) {
+			if value.Kind == yaml.ScalarNode && !strings.Contains(value.Value, "$") {
+				j.env = append(j.env, Var{name.Value, value.Value, Position{gitlabFile, name.Line}})
+			}
+		})
+	}
+	for _, l := range levels {
+		d.services(j, &l.Services, variables)
+	}
+	for _, l := range levels {
+		if m := imageVersion.FindStringSubmatch(l.Image.Value); m != nil {
+			if tool := toolNames[strings.NewReplacer("openjdk", "java", "eclipse-temurin", "java").Replace(m[1])]; tool != "" {
+				j.tools = append(j.tools, Tool{tool, m[2], Position{gitlabFile, l.Image.Line}})
+			}
+			break
+		}
+	}
+	lines := levels[0].Script.Content
+	if levels[0].Script.Kind == yaml.ScalarNode {
+		lines = []*yaml.Node{&levels[0].Script}
+	}
+	dir := "."
+	for _, l := range lines {
+		for _, c := range script(l.Value, dir, Position{gitlabFile, l.Line}) {
+			dir = c.dir // one shell runs all lines
+			j.commands = append(j.commands, step{command: c})
+		}
+		if m := changeDir.FindStringSubmatch(strings.TrimSpace(l.Value)); m != nil {
+			dir = within(dir, m[1])
+		}
+	}
+	return j
+}
 
 // services takes the containers beside a job, by the names that GitLab gives them, with the variables that are meant for them.
-func (d gitlabCI) services(services *yaml.Node, variables ...*yaml.Node) {
+func (d gitlabCI) services(j *job, services *yaml.Node, variables []*yaml.Node) {
 	for _, s := range services.Content {
 		at := Position{gitlabFile, s.Line}
-		var long struct{ Name, Alias string }
+		var long struct {
+			Name, Alias string
+			Command     []string
+		}
 		if s.Kind == yaml.ScalarNode {
 			long.Name = s.Value
 		} else if s.Decode(&long) != nil {
 			continue
 		}
-		base, _, _ := strings.Cut(long.Name, "@")
-		if i := strings.LastIndex(base, ":"); i > strings.LastIndex(base, "/") {
-			base = base[:i]
-		}
+		base := imageBase(long.Name)
 		name := strings.ReplaceAll(base, "/", "-")
 		if alias := strings.FieldsFunc(long.Alias, func(r rune) bool { return r == ',' || r == ' ' }); len(alias) > 0 {
 			name = alias[0]
 		}
-		switch {
-		case slices.ContainsFunc(d.Services, func(have Service) bool { return have.Name == name }):
-		case path.Base(base) == "docker":
+		if path.Base(base) == "docker" {
 			d.omit(at, "services."+name, "the sandbox has Docker")
-		case !imageForm.MatchString(long.Name) || !workorder.ValidServiceName(name) || len(d.Services) >= maxList:
-			d.omit(at, "services."+name, "its image is not a plain name")
-		default:
-			d.Services = append(d.Services, Service{Name: name, Image: long.Name, At: at, Env: d.env(path.Base(base), variables)})
+			continue
 		}
+		j.services = append(j.services, Service{Name: name, Image: long.Name, Command: long.Command, At: at, Env: d.env(path.Base(base), variables)})
 	}
 }
 
-// env is the variables of an image: those that begin with its name, as POSTGRES_DB does. GitLab gives a service all
-// variables of its job.
+// env returns the variables of an image: those that begin with its name, as POSTGRES_DB does. GitLab gives a service all variables of its
+// job.
 func (d gitlabCI) env(image string, variables []*yaml.Node) []Var {
 	prefix := strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(image)) + "_"
-	return d.variablesOf(image, func(add addVariable) {
-		for _, v := range variables {
-			for i := 0; i+1 < len(v.Content); i += 2 {
-				name, value := v.Content[i], v.Content[i+1]
-				if strings.HasPrefix(name.Value, prefix) && value.Kind == yaml.ScalarNode {
-					add(Position{gitlabFile, name.Line}, name.Value, strings.ReplaceAll(value.Value, "$", "${"))
-				}
+	var vars []Var
+	for _, v := range variables {
+		pairs(v, func(name, value *yaml.Node) {
+			if strings.HasPrefix(name.Value, prefix) && value.Kind == yaml.ScalarNode {
+				vars = append(vars, Var{name.Value, strings.ReplaceAll(value.Value, "$", "${"), Position{gitlabFile, name.Line}})
 			}
-		}
-	})
+		})
+	}
+	return d.variablesOf(image, vars)
 }

@@ -1,11 +1,30 @@
 package detect
 
 import (
-	"io/fs"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
+
+var golang = ecosystem{
+	name: "go", files: []string{"go.mod", "go.work"},
+	rules: []rule{
+		{words: "go test", kind: kindTest, whole: goAll, narrow: regexp.MustCompile(`\s-(?:run|bench|fuzz|exec|c)(?:[= ]|$)|-tags[= ]\S*(?:e2e|integration)`)},
+		{words: "go vet", kind: kindVet, whole: goAll},
+		{words: "go build", kind: kindBuild, whole: goAll},
+		{words: "go mod download", kind: kindInstall},
+		{words: "go mod verify", kind: kindNothing},
+		{words: "go get", kind: kindInstall},
+		{words: "go install", kind: kindNothing},
+		{words: "go mod tidy", kind: kindRefused, why: reasonRewrites},
+		{words: "go generate", kind: kindRefused, why: reasonRewrites},
+		{words: "gofmt", kind: kindNothing}, // it ends with 0 whatever it finds
+	},
+}
+
+// goAll are packages that are all of a module.
+var goAll = regexp.MustCompile(`\s(?:\./\.\.\.|all)(?:\s|$)`)
 
 var (
 	goLine        = regexp.MustCompile(`(?m)^go\s+([0-9]\S*)`)
@@ -13,56 +32,15 @@ var (
 	goUseBlock    = regexp.MustCompile(`(?ms)^use\s*\((.*?)^\s*\)`)
 	goUseLine     = regexp.MustCompile(`(?m)^use\s+([^\s(]\S*)`)
 	goUseAny      = regexp.MustCompile(`(?m)^use\b`)
-	goWorkLine    = regexp.MustCompile(`(?m)^go\s+(\S+)`)
+	goComment     = regexp.MustCompile(`//[^\n]*`)
 )
 
-type goFiles struct{ *detector }
-
-// read takes a workspace of several Go modules: one setup, and checks of all its modules, which `./...` at its root is not.
-func (d goFiles) read() {
-	f := d.open("go.work")
-	if f == nil {
-		d.module()
-		return
-	}
-	text := regexp.MustCompile(`//[^\n]*`).ReplaceAllString(f.text, "")
-	var uses []string
-	for _, m := range goUseBlock.FindAllStringSubmatch(text, -1) {
-		uses = append(uses, strings.Fields(m[1])...)
-	}
-	for _, m := range goUseLine.FindAllStringSubmatch(text, -1) {
-		uses = append(uses, m[1])
-	}
-	var modules []string
-	if len(uses) > maxList {
-		d.omit(f.find(goUseAny), f.name, "only its first 40 modules are looked at")
-		uses = uses[:maxList]
-	}
-	for _, u := range uses {
-		dir := path.Clean(strings.Trim(u, `"`))
-		if memberForm.MatchString(dir) && fs.ValidPath(dir) && d.has(path.Join(dir, "go.mod")) {
-			modules = append(modules, "./"+path.Join(dir, "..."))
-		}
-	}
-	if len(modules) == 0 {
-		d.module()
-		return
-	}
-	at := f.find(goWorkLine)
-	if m := goWorkLine.FindStringSubmatch(text); m != nil {
-		d.tool(at, "go", m[1])
-	}
-	d.check(at, "test", "go test "+strings.Join(modules, " "))
-	d.check(at, "vet", "go vet "+strings.Join(modules, " "))
-	if d.open("go.mod") == nil {
-		d.cache["go.mod"] = f // a workspace needs what a module needs
-	}
-	d.module()
-}
-
-// module takes what go.mod says. It asks for a version or a later one.
-func (d goFiles) module() {
+func readGo(d *detector, p *part) {
+	packages := d.goWorkspace()
 	f := d.open("go.mod")
+	if packages[0] != "./..." {
+		f = d.open("go.work")
+	}
 	if f == nil {
 		return
 	}
@@ -72,11 +50,95 @@ func (d goFiles) module() {
 			d.tool(f.find(line), "go", ">="+m[1])
 		}
 	}
-	if !goLine.MatchString(f.text) {
+	if !goLine.MatchString(f.text) && len(d.Tools) == 0 {
 		d.need(at, "golang-go") // any version
 	}
 	d.variable(at, "env.GOTOOLCHAIN", "GOTOOLCHAIN", "auto") // distributions keep to the version that they ship
-	d.setup(at, "go mod download")
-	d.check(at, "test", "go test ./...")
-	d.check(at, "vet", "go vet ./...")
+	p.install(at, "go mod download")
+	all := strings.Join(packages, " ")
+	p.convention(at, "go test "+all)
+	p.convention(at, "go vet "+all)
+	p.all = all
+	if d.dir == "." && d.open("go.work") == nil {
+		d.goModules()
+	}
+}
+
+// goWorkspace returns the packages of all modules of a workspace, which `./...` at its root does not cover.
+func (d *detector) goWorkspace() (packages []string) {
+	f := d.open("go.work")
+	if f == nil {
+		return []string{"./..."}
+	}
+	text := goComment.ReplaceAllString(f.text, "")
+	var uses []string
+	for _, m := range goUseBlock.FindAllStringSubmatch(text, -1) {
+		uses = append(uses, strings.Fields(m[1])...)
+	}
+	for _, m := range goUseLine.FindAllStringSubmatch(text, -1) {
+		uses = append(uses, m[1])
+	}
+	if len(uses) > maxList {
+		d.omit(f.find(goUseAny), f.name, "only its first %d modules are read", maxList)
+		uses = uses[:maxList]
+	}
+	for _, u := range uses {
+		dir := path.Clean(strings.Trim(u, `"`))
+		if memberForm.MatchString(dir) && d.has(path.Join(dir, "go.mod")) {
+			packages = append(packages, "./"+path.Join(dir, "..."))
+			d.member(path.Join(d.dir, dir))
+		}
+	}
+	if len(packages) == 0 {
+		return []string{"./..."}
+	}
+	return packages
+}
+
+// goModules adds the other modules of the tree that have tests.
+func (d *detector) goModules() {
+	const most = 6
+	n := 0
+	for _, dir := range d.manifestDirs() {
+		if !(&detector{d.source, dir}).has("go.mod") {
+			continue
+		}
+		switch {
+		case helper(dir):
+		case !d.goTests(dir, 0):
+			d.member(dir) // nothing to test
+		case n == most:
+			d.omit(Position{File: path.Join(dir, "go.mod")}, dir, "only the first %d modules are tested", most)
+			d.member(dir)
+		default:
+			d.part(&golang, dir)
+			n++
+		}
+	}
+}
+
+// goTests reports whether a module has tests near its root.
+func (d *detector) goTests(dir string, depth int) bool {
+	if len((&detector{d.source, dir}).names(".", "*_test.go")) > 0 {
+		return true
+	}
+	return depth < maxDepth && slices.ContainsFunc(d.subdirs(dir), func(sub string) bool { return d.goTests(sub, depth+1) })
+}
+
+// goFlags are flags of the build that derived commands need as well.
+var goFlags = regexp.MustCompile(`\s(-(?:modfile|mod|tags)=\S+)`)
+
+// goShared returns the flags that every Go command of the pipelines has.
+func goShared(commands []string) (shared []string) {
+	for i, c := range commands {
+		var flags []string
+		for _, m := range goFlags.FindAllStringSubmatch(c, -1) {
+			flags = append(flags, m[1])
+		}
+		if i == 0 {
+			shared = flags
+		}
+		shared = slices.DeleteFunc(shared, func(f string) bool { return !slices.Contains(flags, f) })
+	}
+	return shared
 }

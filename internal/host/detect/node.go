@@ -2,9 +2,48 @@ package detect
 
 import (
 	"encoding/json"
+	"path"
 	"regexp"
+	"slices"
 	"strings"
+
+	"gopkg.in/yaml.v3"
 )
+
+var node = ecosystem{
+	name: "npm", files: []string{"package.json"},
+	launchers: regexp.MustCompile(`^(?:npx(?: --?[a-z-]+)*|pnpm(?: exec| dlx)?|yarn(?: exec| dlx)?|bunx|bun x|npm exec(?: --)?|\./node_modules/\.bin/)\s*`),
+	rules: []rule{
+		{words: "vitest", kind: kindTest, narrow: nodePart, needs: "vitest"},
+		{words: "jest", kind: kindTest, narrow: nodePart, needs: "jest"},
+		{words: "mocha", kind: kindTest, narrow: nodePart, needs: "mocha"},
+		{words: "ava", kind: kindTest, narrow: nodePart, needs: "ava"},
+		{words: "node --test", kind: kindTest, narrow: nodePart},
+		{words: "bun test", kind: kindTest, narrow: nodePart},
+		{words: "eslint", kind: kindLint, needs: "eslint"},
+		{words: "xo", kind: kindLint, needs: "xo"},
+		{words: "standard", kind: kindLint, needs: "standard"},
+		{words: "oxlint", kind: kindLint, needs: "oxlint"},
+		{words: "biome ci", kind: kindLint, needs: "@biomejs/biome"},
+		{words: "biome check", kind: kindLint, needs: "@biomejs/biome"},
+		{words: "biome lint", kind: kindLint, needs: "@biomejs/biome"},
+		{words: "prettier", kind: kindFormat, must: regexp.MustCompile(`\s(?:--check|-c|--list-different|-l)(?:\s|$)`), needs: "prettier"},
+		{words: "tsc", kind: kindTypecheck, must: regexp.MustCompile(`\s--noEmit(?:\s|$)`), needs: "typescript"},
+		{words: "npm ci", kind: kindInstall},
+		{words: "npm install", kind: kindInstall},
+		{words: "npm i", kind: kindInstall},
+		{words: "pnpm install", kind: kindInstall},
+		{words: "pnpm i", kind: kindInstall},
+		{words: "yarn install", kind: kindInstall},
+		{words: "yarn --frozen-lockfile", kind: kindInstall},
+		{words: "yarn --immutable", kind: kindInstall},
+		{words: "bun install", kind: kindInstall},
+		{words: "bun i", kind: kindInstall},
+	},
+}
+
+// nodePart are arguments that select some of the tests.
+var nodePart = regexp.MustCompile(`\s(?:-t|-g|-f|--grep|--testNamePattern|--testPathPattern|--project|--test-name-pattern|--typecheck\.only)(?:[= ]|$)|\s[\w./*-]*(?:unit|e2e|integration)[\w./*-]*`)
 
 type packageJSON struct {
 	Scripts         map[string]string `json:"scripts"`
@@ -13,145 +52,251 @@ type packageJSON struct {
 	PackageManager  string            `json:"packageManager"` // such as pnpm@9.1.0+sha512.…
 	Engines         any               `json:"engines"`        // by tool; old packages have a list
 	Volta           any               `json:"volta"`
-
-	broken bool // it is no JSON of this form
+	Workspaces      json.RawMessage   `json:"workspaces"`
 }
 
 func (p *packageJSON) depends(name string) bool {
 	return p.Dependencies[name] != nil || p.DevDependencies[name] != nil
 }
 
-// manifest is the repository's package.json; an empty one if there is none.
+// manifest returns the directory's package.json; an empty one if it is absent or invalid.
 func (d *detector) manifest() *packageJSON {
-	if d.node != nil {
-		return d.node
-	}
-	d.node = &packageJSON{}
-	f := d.open("package.json")
-	if f == nil {
-		return d.node
-	}
-	if err := json.Unmarshal([]byte(f.text), d.node); err != nil {
-		d.omit(Position{File: f.name}, f.name, err.Error())
-		d.node = &packageJSON{broken: true}
-	}
-	return d.node
-}
-
-var managerField = regexp.MustCompile(`^(npm|pnpm|yarn|bun)@([0-9][0-9A-Za-z.-]*)`)
-
-// nodeManagers are the package managers, by lock file.
-var nodeManagers = []struct{ lock, name, install string }{
-	{"pnpm-lock.yaml", "pnpm", "pnpm install --frozen-lockfile"},
-	{"yarn.lock", "yarn", "yarn install --frozen-lockfile"},
-	{"bun.lock", "bun", "bun install --frozen-lockfile"},
-	{"bun.lockb", "bun", "bun install --frozen-lockfile"},
-	{"package-lock.json", "npm", "npm ci"},
-	{"npm-shrinkwrap.json", "npm", "npm ci"},
-}
-
-// nodeFiles takes what package.json and the files of its package managers say.
-type nodeFiles struct{ *detector }
-
-// npm takes what package.json and its lock file say.
-func (d nodeFiles) npm() {
-	f := d.open("package.json")
-	if f == nil {
-		return
-	}
-	p := d.manifest()
-	if p.broken {
-		return
-	}
-	at := Position{File: f.name}
-	run, install := "npm", "npm install --no-package-lock"
-	for _, m := range nodeManagers {
-		if d.has(m.lock) {
-			run, install, at = m.name, m.install, Position{File: m.lock}
-			break
+	var p packageJSON
+	if f := d.open("package.json"); f != nil {
+		if err := json.Unmarshal([]byte(f.text), &p); err != nil {
+			d.omit(Position{File: f.name}, f.name, "%v", err)
+			return &packageJSON{}
 		}
 	}
-	version := ""
-	if m := managerField.FindStringSubmatch(p.PackageManager); m != nil {
-		version = m[2]
-		if at.File == f.name { // no lock file
-			run, install = m[1], m[1]+" install"
+	return &p
+}
+
+var (
+	scriptForm   = regexp.MustCompile(`^(?:npm|pnpm|yarn|bun)(?: run| run-script)?(?: (?:-s|--silent|--if-present))* ([A-Za-z0-9:_.-]+)(?:\s+--?.*)?$`)
+	managerField = regexp.MustCompile(`^(npm|pnpm|yarn|bun)@([0-9][0-9A-Za-z.-]*)`)
+	memberForm   = regexp.MustCompile(`^[A-Za-z0-9._@/-]+$`)
+)
+
+// script finds the script of package.json that a command runs.
+func (d *detector) script(text string) (name, content string, ok bool) {
+	m := scriptForm.FindStringSubmatch(text)
+	if m == nil {
+		return "", "", false
+	}
+	content, ok = d.manifest().Scripts[m[1]]
+	return m[1], content, ok
+}
+
+// nodeManagers are the package managers by lock file. The version is that of today's lock files.
+var nodeManagers = []struct{ lock, name, install, version string }{
+	{"pnpm-lock.yaml", "pnpm", "pnpm install --frozen-lockfile", "10"},
+	{"yarn.lock", "yarn", "yarn install --frozen-lockfile", "1"},
+	{"bun.lock", "bun", "bun install --frozen-lockfile", "1"},
+	{"bun.lockb", "bun", "bun install --frozen-lockfile", "1"},
+	{"package-lock.json", "npm", "npm ci", ""},
+	{"npm-shrinkwrap.json", "npm", "npm ci", ""},
+	{"package.json", "npm", "npm install --no-package-lock", ""},
+}
+
+func readNode(d *detector, p *part) {
+	f, m := d.open("package.json"), d.manifest()
+	i := slices.IndexFunc(nodeManagers, func(m struct{ lock, name, install, version string }) bool { return d.has(m.lock) })
+	if f == nil || i < 0 {
+		return
+	}
+	manager := nodeManagers[i]
+	at := d.whole(manager.lock)
+	run, install, version := manager.name, manager.install, ""
+	if named := managerField.FindStringSubmatch(m.PackageManager); named != nil {
+		version = named[2]
+		if manager.lock == "package.json" {
+			run, install = named[1], named[1]+" install"
 		}
 	}
-	if run == "yarn" && (version != "" && !strings.HasPrefix(version, "1.") || version == "" && d.has(".yarnrc.yml")) {
+	second := run == "yarn" && (version != "" && !strings.HasPrefix(version, "1.") || version == "" && d.has(".yarnrc.yml"))
+	if second {
 		install = "yarn install --immutable"
 	}
-	d.engines(f, p, run)
-	d.manager(f, at, run, version)
-	d.setup(at, install)
+	p.label = run
+	d.nodeVersions(f, m, at, run, version, second, manager.version)
+	p.install(at, install)
 	for _, name := range []string{"test", "lint", "typecheck", "type-check", "build"} {
-		// npm init writes a test script that only fails.
-		if s := p.Scripts[name]; s != "" && !strings.Contains(s, "no test specified") {
-			d.check(f.find(scriptLine(name)), checkName(name), run+" run "+name)
+		if m.Scripts[name] != "" {
+			p.convention(f.find(keyLine(name)), run+" run "+name)
 		}
 	}
-	if p.Scripts["typecheck"] == "" && p.Scripts["type-check"] == "" && p.depends("typescript") && d.has("tsconfig.json") {
-		d.check(Position{File: "tsconfig.json"}, "typecheck", "npx tsc --noEmit")
+	if m.Scripts["typecheck"] == "" && m.Scripts["type-check"] == "" && m.depends("typescript") && d.has("tsconfig.json") {
+		p.convention(d.whole("tsconfig.json"), "npx tsc --noEmit")
 	}
-	d.nodeDev(f, p, run)
+	d.nodeMembers(f, m, p, run, second)
+	d.nodeServer(f, m, run)
 }
 
-func scriptLine(name string) *regexp.Regexp {
+// keyLine matches the line of a key of a JSON object.
+func keyLine(name string) *regexp.Regexp {
 	return regexp.MustCompile(`"` + regexp.QuoteMeta(name) + `"\s*:`)
 }
 
-// managerDefaults are the versions that lock files without a word of packageManager are read by: those of today's lock files.
-var managerDefaults = map[string]string{"pnpm": "10", "yarn": "1", "bun": "1"}
-
-// manager asks for the package manager that setup is written for.
-func (d nodeFiles) manager(f *file, lock Position, name, version string) {
-	if version != "" {
-		d.tool(f.find(regexp.MustCompile(`"packageManager"`)), name, version)
-		return
-	}
-	version = managerDefaults[name]
-	if name == "yarn" && d.has(".yarnrc.yml") { // the second version has it, and those after it
-		version = ">=2"
-	}
-	d.hint(lock, name, version)
-}
-
-// engines takes the versions that package.json says it works with, of what is used.
-func (d nodeFiles) engines(f *file, p *packageJSON, manager string) {
+// nodeVersions asks for Node and for the package manager that setup is written for.
+func (d *detector) nodeVersions(f *file, m *packageJSON, lock Position, run, version string, second bool, usual string) {
 	for _, from := range []struct {
 		key  string
 		says any
-	}{{"volta", p.Volta}, {"engines", p.Engines}} {
+	}{{"volta", m.Volta}, {"engines", m.Engines}} {
 		says, _ := from.says.(map[string]any)
-		for _, tool := range []string{"node", manager} {
+		for _, tool := range []string{"node", run} {
 			if v, _ := says[tool].(string); v != "" {
-				d.hint(f.find(regexp.MustCompile(`"`+from.key+`"\s*:`)), tool, v)
+				d.hint(hintManifest, f.find(keyLine(from.key)), tool, v)
+			}
+		}
+	}
+	if second {
+		usual = ">=2"
+	}
+	if version != "" {
+		d.tool(f.find(keyLine("packageManager")), run, version)
+	} else {
+		d.hint(hintManifest, lock, run, usual)
+	}
+}
+
+// allMembers run a script in every member of a workspace that has it.
+var allMembers = map[string]string{
+	"npm": "npm run SCRIPT --workspaces --if-present", "pnpm": "pnpm --recursive --if-present run SCRIPT", "bun": "bun run --filter '*' SCRIPT",
+	"yarn": "yarn workspaces run SCRIPT", "yarn 2": "yarn workspaces foreach --all run SCRIPT",
+}
+
+// nodeMembers adds the checks of a workspace's members that the root does not have.
+func (d *detector) nodeMembers(f *file, m *packageJSON, p *part, run string, second bool) {
+	members, at := d.workspace(f, m)
+	if second {
+		run = "yarn 2"
+	}
+	for _, script := range []string{"test", "lint", "typecheck", "build"} {
+		having, failing := 0, 0
+		for _, member := range members {
+			if member.Scripts[script] != "" {
+				having++
+			}
+			if strings.Contains(member.Scripts[script], "no test specified") {
+				failing++
+			}
+		}
+		switch {
+		case having == failing || m.Scripts[script] != "":
+		case failing > 0 || run == "yarn" && having < len(members):
+			d.omit(at, "validate."+script, "the script %s cannot be run in all members, and a project file says in which", script)
+		default:
+			p.add(at, kind(script), strings.ReplaceAll(allMembers[run], "SCRIPT", script))
+		}
+	}
+}
+
+// workspace returns the manifests of a workspace's members, and the position of their list. Patterns end in one directory level, as
+// `packages/*`.
+func (d *detector) workspace(f *file, m *packageJSON) (members []packageJSON, at Position) {
+	var long struct{ Packages []string }
+	var patterns []string
+	if json.Unmarshal(m.Workspaces, &patterns) != nil {
+		_ = json.Unmarshal(m.Workspaces, &long) // of a wrong form: as if it were absent
+		patterns = long.Packages
+	}
+	at = f.find(keyLine("workspaces"))
+	if w := d.open("pnpm-workspace.yaml"); w != nil {
+		if err := yaml.Unmarshal([]byte(w.text), &long); err != nil {
+			d.omit(Position{File: w.name}, w.name, "%v", err)
+		}
+		patterns, at = long.Packages, w.find(regexp.MustCompile(`(?m)^packages`))
+	}
+	d.patterns = append(d.patterns, patterns...)
+	for _, dir := range d.expand(at, patterns) {
+		d.member(dir)
+		member := &detector{d.source, dir}
+		if member.has("package.json") {
+			members = append(members, *member.manifest())
+		}
+	}
+	return members, at
+}
+
+// expand lists the directories that the patterns of a workspace name, as paths in the repository.
+func (d *detector) expand(at Position, patterns []string) (dirs []string) {
+	if len(patterns) > maxList {
+		d.omit(at, "workspaces", "only the first %d patterns are read", maxList)
+	}
+	for _, p := range patterns[:min(len(patterns), maxList)] {
+		p = strings.TrimSuffix(strings.TrimSuffix(path.Clean(p), "*"), "*")
+		parent, all := strings.CutSuffix(p, "/")
+		switch parent = path.Join(d.dir, parent); {
+		case p == "" || !memberForm.MatchString(parent):
+		case all:
+			dirs = append(dirs, d.subdirs(parent)...)
+		default:
+			dirs = append(dirs, parent)
+		}
+	}
+	slices.Sort(dirs)
+	dirs = slices.Compact(dirs)
+	if len(dirs) > maxList {
+		d.omit(at, "workspaces", "only the first %d members are read", maxList)
+		dirs = dirs[:maxList]
+	}
+	return dirs
+}
+
+// nodeServers are programs that serve, and their default ports; 0 means that the repository has to name the port.
+var nodeServers = []struct {
+	program *regexp.Regexp
+	port    int
+}{
+	{regexp.MustCompile(`^(?:vite|rolldown-vite)(?: dev| serve)?(?: --?.*| \.)?$`), 5173},
+	{regexp.MustCompile(`^next(?: dev| start)(?: |$)`), 3000},
+	{regexp.MustCompile(`^(?:nuxt|nuxi|nitro) dev`), 3000},
+	{regexp.MustCompile(`^astro dev`), 4321},
+	{regexp.MustCompile(`^ng serve`), 4200},
+	{regexp.MustCompile(`^vue-cli-service serve`), 8080},
+	{regexp.MustCompile(`^(?:webpack serve|webpack-dev-server)`), 8080},
+	{regexp.MustCompile(`^(?:react-scripts|react-app-rewired|craco) start`), 3000},
+	{regexp.MustCompile(`^(?:remix|react-router) (?:vite:)?dev`), 5173},
+	{regexp.MustCompile(`^gatsby develop`), 8000},
+	{regexp.MustCompile(`^(?:eleventy|docusaurus start|vitepress dev|parcel|nest start|storybook dev|expo start --web|svelte-kit dev|wrangler dev|hexo server)`), 0},
+	{regexp.MustCompile(`^(?:node|tsx|nodemon|ts-node|bun)(?: run)?(?: watch| --watch| -\S+)* [\w./-]*(?:server|app|index|main|www)`), 0},
+}
+
+var portFlag = regexp.MustCompile(`(?:--port[= ]|-p |\bPORT=)([0-9]{2,5})`)
+
+// nodeServer finds the script that is a development server.
+func (d *detector) nodeServer(f *file, m *packageJSON, run string) {
+	for _, name := range []string{"dev", "start", "serve"} {
+		for _, c := range script(m.Scripts[name], d.dir, Position{}) {
+			for _, s := range nodeServers {
+				if d.Dev != nil || !s.program.MatchString(c.text) {
+					continue
+				}
+				dev := &Dev{Command: in(d.dir, run+" run "+name), Port: s.port, Guessed: true, At: f.find(keyLine(name))}
+				if port := portFlag.FindStringSubmatch(m.Scripts[name]); port != nil {
+					dev.Port, dev.Guessed = portOf(port[1]), false
+				}
+				d.Dev = dev
 			}
 		}
 	}
 }
 
-var nodePorts = []struct {
-	dependency string
-	port       int
-}{{"vite", 5173}, {"@sveltejs/kit", 5173}, {"astro", 4321}, {"@angular/cli", 4200}, {"gatsby", 8000}, {"vue-cli-service", 8080}}
-
-func (d nodeFiles) nodeDev(f *file, p *packageJSON, run string) {
-	for _, name := range []string{"dev", "start"} {
-		if p.Scripts[name] == "" {
-			continue
-		}
-		dev := &Dev{Command: run + " run " + name, Port: 3000, Guessed: true, At: f.find(scriptLine(name))}
-		for _, known := range nodePorts {
-			if p.depends(known.dependency) {
-				dev.Port = known.port
-				break
-			}
-		}
-		if len(d.ports) > 0 {
-			dev.Port, dev.Guessed = d.ports[0], false
-		}
-		d.Dev = dev
+// server settles the port of the development server: without one there is no server.
+func (d *detector) server() {
+	if d.Dev == nil {
 		return
+	}
+	ports := d.ports
+	if d.Dev.Port == 0 {
+		ports = append(slices.Clone(ports), d.collector.built...)
+	}
+	if len(ports) > 0 && d.Dev.Guessed && !slices.Contains(ports, d.Dev.Port) {
+		d.Dev.Port, d.Dev.Guessed = ports[0], false
+	}
+	if d.Dev.Port == 0 {
+		d.omit(d.Dev.At, "dev", "nothing names its port")
+		d.Dev = nil
 	}
 }

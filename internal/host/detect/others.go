@@ -2,143 +2,250 @@ package detect
 
 import (
 	"encoding/json"
+	"path"
 	"regexp"
+	"slices"
 	"strings"
+
+	"github.com/tailscale/hujson"
 )
 
-func (d *detector) rust() {
-	f := d.open("Cargo.toml")
+var deno = ecosystem{
+	name: "deno", files: []string{"deno.json", "deno.jsonc"},
+	rules: []rule{
+		{words: "deno test", kind: kindTest, narrow: regexp.MustCompile(`\s--(?:filter|doc)\b|\s[\w./-]+\.ts\b`)},
+		{words: "deno lint", kind: kindLint, writes: regexp.MustCompile(`\s--fix`)},
+		{words: "deno fmt", kind: kindFormat, must: checkOnly},
+		{words: "deno check", kind: kindTypecheck},
+		{words: "deno install", kind: kindInstall},
+		{words: "deno cache", kind: kindInstall},
+	},
+}
+
+var denoForm = regexp.MustCompile(`^deno task ([\w:.-]+)$`)
+
+func (d *detector) denoTask(text string) (name, content string, ok bool) {
+	m := denoForm.FindStringSubmatch(text)
+	if m == nil {
+		return "", "", false
+	}
+	content, ok = d.denoTasks()[m[1]]
+	return m[1], content, ok
+}
+
+func readDeno(d *detector, p *part) {
+	f := d.first("deno.json", "deno.jsonc")
 	if f == nil {
 		return
 	}
 	at := Position{File: f.name}
-	d.need(at, "cargo", "rustc")
-	locked := ""
-	if d.has("Cargo.lock") {
-		at, locked = Position{File: "Cargo.lock"}, " --locked"
-	}
-	d.setup(at, "cargo fetch"+locked)
-	d.check(at, "test", "cargo test"+locked)
-}
-
-// jvm takes what Maven's and Gradle's files say; a wrapper brings the version that the repository means.
-func (d *detector) jvm() {
-	switch gradle := d.first("build.gradle", "build.gradle.kts"); {
-	case d.has("pom.xml"):
-		at := Position{File: "pom.xml"}
-		run := "mvn"
-		d.need(at, "default-jdk-headless")
-		if d.has("mvnw") {
-			run = "sh ./mvnw"
-		} else {
-			d.need(at, "maven")
-		}
-		d.setup(at, run+" --batch-mode --quiet test-compile")
-		d.check(at, "test", run+" --batch-mode test")
-	case gradle != nil:
-		at := Position{File: gradle.name}
-		run := "gradle"
-		d.need(at, "default-jdk-headless")
-		if d.has("gradlew") {
-			run = "sh ./gradlew"
-		} else {
-			d.need(at, "gradle")
-		}
-		d.setup(at, run+" --no-daemon --quiet testClasses")
-		d.check(at, "test", run+" --no-daemon test")
+	d.hint(hintManifest, at, "deno", "*")
+	if d.denoTasks()["test"] != "" {
+		p.convention(f.find(keyLine("test")), "deno task test")
+	} else if len(d.names(".", "*_test.ts", "*.test.ts", "test.ts"))+len(d.names("tests", "*.ts"))+len(d.names("test", "*.ts")) > 0 {
+		p.convention(at, "deno test")
 	}
 }
 
-var (
-	rspec   = regexp.MustCompile(`(?m)^\s*(?:gem\s+["']rspec|rspec(?:-rails)? \(|\w+\.add_(?:development_)?dependency[ (]+["']rspec)`)
-	rubocop = regexp.MustCompile(`(?m)^\s*(?:gem\s+["']rubocop|rubocop \(|\w+\.add_(?:development_)?dependency[ (]+["']rubocop)`)
-	gemspec = regexp.MustCompile(`(?m)^\s*gemspec\b`)
+func (d *detector) denoTasks() map[string]string {
+	tasks := map[string]string{}
+	f := d.first("deno.json", "deno.jsonc")
+	if f == nil || deep(f.text) {
+		return tasks
+	}
+	var doc struct{ Tasks map[string]any }
+	if plain, err := hujson.Standardize([]byte(f.text)); err == nil {
+		_ = json.Unmarshal(plain, &doc) // of a wrong form: as if it were absent
+	}
+	for name, task := range doc.Tasks {
+		tasks[name], _ = task.(string)
+		if long, ok := task.(map[string]any); ok {
+			tasks[name], _ = long["command"].(string)
+		}
+	}
+	return tasks
+}
+
+var elixir = ecosystem{
+	name: "elixir", files: []string{"mix.exs"},
+	rules: []rule{
+		{words: "mix test", kind: kindTest, narrow: regexp.MustCompile(`\s--(?:only|failed|stale)\b|\stest/`)},
+		{words: "mix format", kind: kindFormat, must: regexp.MustCompile(`\s--check-formatted`)},
+		{words: "mix credo", kind: kindLint, needs: "credo"},
+		{words: "mix compile", kind: kindBuild},
+		{words: "mix deps.get", kind: kindInstall},
+		{words: "mix local.hex", kind: kindInstall},
+		{words: "mix local.rebar", kind: kindInstall},
+		{words: "mix deps.compile", kind: kindNothing},
+		{words: "mix deps.unlock", kind: kindNothing},
+	},
+}
+
+func elixirHas(d *detector, name string) bool {
+	f := d.open("mix.exs")
+	return f != nil && strings.Contains(f.text, ":"+name)
+}
+
+func readElixir(d *detector, p *part) {
+	at := d.whole("mix.exs")
+	if d.open("mix.exs") == nil {
+		return
+	}
+	d.need(at, "elixir", "erlang-dev", "erlang-xmerl")
+	p.install(at, "mix local.hex --force --if-missing && mix local.rebar --force --if-missing", "mix deps.get")
+	p.convention(at, "mix test")
+}
+
+var cmake = ecosystem{
+	name: "cmake", files: []string{"CMakeLists.txt"},
+	rules: []rule{
+		{words: "ctest", kind: kindNothing},
+		{words: "cmake", kind: kindNothing},
+	},
+}
+
+func readCMake(d *detector, p *part) {
+	f := d.open("CMakeLists.txt")
+	if f == nil || p.d.dir != "." {
+		return
+	}
+	if !regexp.MustCompile(`(?im)^\s*(?:enable_testing|add_test|include\s*\(\s*CTest)\b|\benable_testing\s*\(`).MatchString(f.text) {
+		d.omit(Position{File: f.name}, f.name, "it has no tests for ctest")
+		return
+	}
+	at := f.find(regexp.MustCompile(`(?i)enable_testing|add_test|CTest`))
+	d.need(at, "cmake", "g++")
+	dir := "build"
+	if ignored := d.open(".gitignore"); ignored == nil || !regexp.MustCompile(`(?m)^/?build\*?/?$`).MatchString(ignored.text) {
+		dir = "$HOME/.build$PWD" // the agent could commit one in the work tree; a copy of the tree needs one of its own
+	}
+	build := "cmake -S . -B " + dir + " && cmake --build " + dir + " --parallel"
+	p.install(at, build)
+	p.add(at, kindTest, build+" && ctest --test-dir "+dir+" --output-on-failure")
+}
+
+// makefiles judge where no ecosystem does, or where a pipeline runs a target.
+var makefiles = ecosystem{
+	name: "make", files: makefileNames,
+	rules: []rule{{words: "make", kind: kindUnknown, why: reasonUnknown}},
+}
+
+var makeForm = regexp.MustCompile(`^make(?: -\w+)* ([A-Za-z0-9._-]+)$`)
+
+func (d *detector) makeTask(text string) (name, content string, ok bool) {
+	m := makeForm.FindStringSubmatch(text)
+	if m == nil {
+		return "", "", false
+	}
+	content, ok = d.recipe(m[1], 0)
+	return m[1], content, ok
+}
+
+func readMakefile(d *detector, p *part) {
+	f := d.first(makefileNames...)
+	others := slices.ContainsFunc(d.order, func(o *part) bool { return o != p && o.d.dir == d.dir && len(o.checks) > 0 })
+	if f == nil || others {
+		return
+	}
+	for _, goal := range []string{"test", "lint", "check"} {
+		if at := f.find(goalLine(goal)); at.Line > 0 {
+			p.convention(at, "make "+goal)
+		}
+	}
+}
+
+var makefileNames = []string{"GNUmakefile", "makefile", "Makefile"}
+
+func goalLine(goal string) *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(goal) + `[ \t]*::?(?:[^=\n][^\n]*)?$`)
+}
+
+// recipe returns the commands of a target and of the targets that it needs.
+func (d *detector) recipe(goal string, depth int) (commands string, ok bool) {
+	f := d.first(makefileNames...)
+	if f == nil || depth > maxTaskDepth {
+		return "", false
+	}
+	m := goalLine(goal).FindStringIndex(f.text)
+	if m == nil {
+		return "", false
+	}
+	_, needs, _ := strings.Cut(f.text[m[0]:m[1]], ":")
+	for need := range strings.FieldsSeq(needs) {
+		if memberForm.MatchString(need) && need != goal {
+			inner, _ := d.recipe(need, depth+1)
+			commands += inner
+		}
+	}
+	for line := range strings.Lines(f.text[min(m[1]+1, len(f.text)):]) {
+		if !strings.HasPrefix(line, "\t") && strings.TrimSpace(line) != "" {
+			break
+		}
+		commands += strings.TrimPrefix(line, "\t")
+	}
+	return commands + "\n", true
+}
+
+const (
+	whyImage  = "the sandbox does not have its tools: a project file can name an image that has, and the checks"
+	whyPipe   = "this pipeline is not read"
+	whyRunner = "the sandbox does not have its program: a project file can name checks"
 )
 
-// ruby takes what Bundler's files say.
-func (d *detector) ruby() {
-	f := d.open("Gemfile")
-	if f == nil {
-		return
-	}
-	at := Position{File: f.name}
-	all := f.text
-	if lock := d.open("Gemfile.lock"); lock != nil {
-		at, all = Position{File: lock.name}, all+"\n"+lock.text
-	}
-	from := []*file{f}
-	if gemspec.MatchString(f.text) { // a gem's own: its lock file is seldom there
-		for _, n := range d.names(".", ".gemspec") {
-			if g := d.open(n); g != nil {
-				from, all = append(from, g), all+"\n"+g.text
-			}
+// foreign are files of ecosystems and pipelines that are recognized and not read. test is the usual command of the tests.
+var foreign = []struct {
+	files     []string
+	why, test string
+	builds    bool // the root is a project of this kind
+}{
+	{[]string{"*.sln", "*.slnx", "*.csproj", "*.fsproj"}, whyImage, "dotnet test", true},
+	{[]string{"*.cabal", "cabal.project"}, whyImage, "cabal test", true},
+	{[]string{"stack.yaml"}, whyImage, "stack test", true},
+	{[]string{"Package.swift"}, whyImage, "swift test", true},
+	{[]string{"build.sbt"}, whyImage, "sbt test", true},
+	{[]string{"project.clj"}, whyImage, "lein test", true},
+	{[]string{"deps.edn"}, whyImage, "clojure -M:test", true},
+	{[]string{"pubspec.yaml"}, whyImage, "dart test", true},
+	{[]string{"build.zig"}, whyImage, "zig build test", true},
+	{[]string{"dune-project"}, whyImage, "dune test", true},
+	{[]string{"rebar.config"}, whyImage, "rebar3 eunit", true},
+	{[]string{"gleam.toml"}, whyImage, "gleam test", true},
+	{[]string{"Project.toml"}, whyImage, "", true},
+	{[]string{"DESCRIPTION"}, whyImage, "", true},
+	{[]string{"shard.yml"}, whyImage, "crystal spec", true},
+	{[]string{"*.nimble"}, whyImage, "nimble test", true},
+	{[]string{"foundry.toml"}, whyImage, "forge test", true},
+	{[]string{"meson.build"}, whyImage, "meson test -C build", true},
+	{[]string{"MODULE.bazel", "WORKSPACE", "WORKSPACE.bazel"}, whyImage, "bazel test //...", true},
+	{[]string{"configure.ac", "configure.in", "configure"}, whyImage, "", true},
+	{[]string{"Makefile.PL", "dist.ini", "cpanfile"}, whyImage, "prove -lr t", true},
+	{[]string{"justfile", "Justfile", ".justfile"}, whyRunner, "", false},
+	{[]string{"Taskfile.yml", "Taskfile.yaml"}, whyRunner, "", false},
+	{[]string{"noxfile.py"}, "the tests run without nox, in the environment of setup", "", false},
+	{[]string{".travis.yml", "azure-pipelines.yml", "Jenkinsfile", ".drone.yml", "bitbucket-pipelines.yml", "appveyor.yml", ".cirrus.yml"}, whyPipe, "", false},
+}
+
+// foreignBuild reports whether the root has a build that is not read: a directory below it is not the project then.
+func (d *detector) foreignBuild() bool {
+	for _, u := range foreign {
+		if names := d.names(".", u.files...); u.builds && len(names) > 0 {
+			return true
 		}
 	}
-	d.need(at, "ruby", "ruby-dev", "bundler")
-	d.setup(at, `bundle config set --global path "$HOME/.bundle/gems"`, "bundle install --quiet")
-	switch {
-	case rspec.MatchString(all):
-		d.check(found(rspec, from), "test", "bundle exec rspec")
-	case d.has("Rakefile"):
-		d.check(Position{File: "Rakefile"}, "test", "bundle exec rake test")
-	}
-	if rubocop.MatchString(all) {
-		d.check(found(rubocop, from), "lint", "bundle exec rubocop")
-	}
+	return false
 }
 
-// found is where the first of several files says something, else the first as a whole.
-func found(re *regexp.Regexp, files []*file) Position {
-	for _, f := range files {
-		if re.MatchString(f.text) {
-			return f.find(re)
-		}
-	}
-	return Position{File: files[0].name}
-}
+var lfsLine = regexp.MustCompile(`(?m)^[^#\n]*\bfilter=lfs\b`)
 
-type composerJSON struct {
-	Scripts    map[string]any `json:"scripts"`
-	Require    map[string]any `json:"require"`
-	RequireDev map[string]any `json:"require-dev"`
-}
-
-// extensions are PHP's that the distribution has in packages of their own, by the name that composer.json has for them.
-var extensions = map[string]string{
-	"mysqli": "php-mysql", "pdo_mysql": "php-mysql", "pdo_pgsql": "php-pgsql", "pdo_sqlite": "php-sqlite3", "sqlite3": "php-sqlite3",
-	"apcu": "php-apcu", "bcmath": "php-bcmath", "bz2": "php-bz2", "curl": "php-curl", "gd": "php-gd", "gmp": "php-gmp",
-	"imagick": "php-imagick", "intl": "php-intl", "ldap": "php-ldap", "memcached": "php-memcached", "mongodb": "php-mongodb",
-	"pgsql": "php-pgsql", "redis": "php-redis", "soap": "php-soap", "tidy": "php-tidy", "yaml": "php-yaml", "zip": "php-zip",
-}
-
-// php takes what Composer's files say.
-func (d *detector) php() {
-	f := d.open("composer.json")
-	if f == nil {
-		return
+// lfs says that objects of Git LFS are not fetched.
+func (d *detector) lfs() {
+	if f := d.open(".gitattributes"); f != nil && lfsLine.MatchString(f.text) {
+		d.omit(f.find(lfsLine), "Git LFS", "its objects are not fetched: the files are pointers")
 	}
-	var manifest composerJSON
-	if err := json.Unmarshal([]byte(f.text), &manifest); err != nil {
-		d.omit(Position{File: f.name}, f.name, err.Error())
-		return
+	if d.isDir(".circleci") && d.has(path.Join(".circleci", "config.yml")) {
+		d.omit(Position{File: ".circleci/config.yml"}, ".circleci/config.yml", whyPipe)
 	}
-	at := Position{File: f.name}
-	if v, _ := manifest.Require["php"].(string); v != "" {
-		// Composer's ~ leaves only the last number open.
-		d.hint(f.find(scriptLine("php")), "php", strings.ReplaceAll(strings.ReplaceAll(v, "~=", "~"), "~", "~="))
-	}
-	d.need(at, "php-cli", "php-xml", "php-mbstring", "php-curl", "composer") // Composer fetches one file after the other without curl
-	for _, required := range []map[string]any{manifest.Require, manifest.RequireDev} {
-		for _, name := range sortedKeys(required) {
-			if p := extensions[strings.TrimPrefix(name, "ext-")]; p != "" && strings.HasPrefix(name, "ext-") {
-				d.need(f.find(scriptLine(name)), p)
-			}
-		}
-	}
-	d.setup(at, "composer install --no-interaction --prefer-dist --no-progress") // --quiet keeps to itself what cannot be installed, and why
-	if manifest.Scripts["test"] != nil {
-		d.check(f.find(scriptLine("test")), "test", "composer test")
-	} else if c := d.first("phpunit.xml", "phpunit.xml.dist"); c != nil {
-		d.check(Position{File: c.name}, "test", "vendor/bin/phpunit")
+	if f := d.open(".gitmodules"); f != nil && !slices.ContainsFunc(d.Setup, func(i Item) bool { return strings.Contains(i.Text, "submodule") }) {
+		d.omit(Position{File: f.name}, "submodules", "they are not checked out; a project file can do it: git submodule update --init, under setup")
 	}
 }

@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -8,110 +9,206 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// venv lies outside of the work tree, so that it can never be committed.
-const venv = "$HOME/.venv"
+var python = ecosystem{
+	name: "python", files: []string{"pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "requirements-dev.txt", "Pipfile", "tox.ini", "manage.py"},
+	launchers: regexp.MustCompile(`^(?:(?:uv|poetry|pdm|hatch|pipenv|rye) run(?: --(?:group|extra|with|python|project) \S+| --?[\w-]+(?:=\S+)?)* )?` +
+		`(?:python3? -m )?(?:coverage run (?:-\S+ )*-m )?(?:python3?(?: -m)? )?`),
+	rules: []rule{
+		{words: "pytest", kind: kindTest, narrow: pytestPart},
+		{words: "py.test", kind: kindTest, narrow: pytestPart},
+		{words: "unittest", kind: kindTest, narrow: regexp.MustCompile(`\s[\w.]+\.[\w.]+`)},
+		{words: "manage.py test", kind: kindTest, narrow: regexp.MustCompile(`\s[\w.]+\.[\w.]+|--tag`)},
+		{words: "manage.py migrate", kind: kindPrepare},
+		{words: "manage.py collectstatic", kind: kindPrepare},
+		{words: "runtests.py", kind: kindTest},
+		{words: "run_tests.py", kind: kindTest},
+		{words: "tests/runtests.py", kind: kindTest},
+		{words: "setup.py test", kind: kindTest},
+		{words: "ruff check", kind: kindLint, add: " --no-fix", needs: "ruff"},
+		{words: "ruff format", kind: kindFormat, must: checkOnly, needs: "ruff"},
+		{words: "flake8", kind: kindLint, needs: "flake8"},
+		{words: "pylint", kind: kindLint, needs: "pylint"},
+		{words: "black", kind: kindFormat, must: checkOnly, needs: "black"},
+		{words: "isort", kind: kindFormat, must: checkOnly, needs: "isort"},
+		{words: "mypy", kind: kindTypecheck, needs: "mypy", narrow: regexp.MustCompile(`--install-types`)},
+		{words: "pip install", kind: kindInstall},
+		{words: "uv pip install", kind: kindInstall},
+		{words: "uv sync", kind: kindInstall},
+		{words: "uv venv", kind: kindInstall},
+		{words: "venv", kind: kindInstall},
+		{words: "poetry install", kind: kindInstall},
+		{words: "pipenv install", kind: kindInstall},
+		{words: "pdm install", kind: kindInstall},
+		{words: "pipx install", kind: kindNothing},
+		{words: "pip", kind: kindNothing},
+		{words: "tox", kind: kindOther, why: "the tests run without tox, in the environment of setup"},
+		{words: "nox", kind: kindOther, why: "the tests run without nox, in the environment of setup"},
+		{words: "hatch", kind: kindOther, why: "the tests run without hatch, in the environment of setup"},
+	},
+}
+
+// runPython runs a program in the environment that setup makes.
+func runPython(d *detector, _, command string) string {
+	if strings.HasSuffix(strings.Fields(command)[0], ".py") {
+		return d.venv() + "/bin/python " + command
+	}
+	return d.venv() + "/bin/python -m " + command
+}
 
 var (
+	checkOnly  = regexp.MustCompile(`\s(?:--check\S*|-c|--diff)(?:\s|$)`)
+	pytestPart = regexp.MustCompile(`\s-k[ =]?|\s--(?:deselect|lf)\b|\s-m[ =]?["']?(?:[^n"'\s]|n[^o]|no[^t])|::|\s[\w./-]+\.py(?:\s|$)|\s(?:\./)?tests?/[\w./-]*\w`)
+
 	pythonLine   = regexp.MustCompile(`(?m)^requires-python\s*=\s*"([^"\n]+)"`)
 	usesPytest   = regexp.MustCompile(`(?i)\bpytest\b`)
 	usesUnittest = regexp.MustCompile(`(?m)^(?:import|from) unittest\b`)
-	usesRuff     = regexp.MustCompile(`(?i)\bruff\b`)
+	projectTable = regexp.MustCompile(`(?m)^\[(?:project|tool\.poetry)\]`)
 	buildTable   = regexp.MustCompile(`(?m)^\[build-system\]`)
 	testExtra    = regexp.MustCompile(`(?m)^(tests?|dev|testing)\s*=\s*\[`)
 	extras       = regexp.MustCompile(`(?ms)^\[project\.optional-dependencies\]\n(.*?)(?:^\[|\z)`)
+	locksPytest  = regexp.MustCompile(`(?m)^name = "pytest"`)
 )
 
-// requirementFiles are lists of what a project and its tests need, as pip reads them.
+// venv is outside of the work tree, so that it can never be committed.
+func (d *detector) venv() string {
+	if d.dir == "." || !d.present(&python) && (&detector{d.source, "."}).present(&python) {
+		return "$HOME/.venv"
+	}
+	return "$HOME/.venv-" + shortName(d.dir)
+}
+
+// requirementFiles list what a project and its tests need, as pip reads them.
 var requirementFiles = []string{
 	"requirements.txt", "requirements-dev.txt", "dev-requirements.txt", "requirements_dev.txt", "test-requirements.txt",
-	"requirements/tests.txt", "requirements/test.txt", "tests/requirements.txt", "test/requirements.txt",
+	"requirements-test.txt", "requirements/tests.txt", "requirements/test.txt", "tests/requirements.txt", "test/requirements.txt",
 }
 
-// pythonFiles takes what the manifests of pip, uv and poetry say.
-type pythonFiles struct{ *detector }
+// pythonFiles are the files of a directory that say what a Python project needs.
+type pythonFiles struct {
+	*detector
+	project, legacy *file
+	lists           []*file
+	all             string
+}
 
-func (d pythonFiles) read() {
-	project, lists := d.open("pyproject.toml"), []*file{}
+func (d *detector) pythonFiles() *pythonFiles {
+	p := &pythonFiles{detector: d, project: d.open("pyproject.toml"), legacy: d.first("setup.py", "setup.cfg")}
 	for _, n := range requirementFiles {
 		if f := d.open(n); f != nil {
-			lists = append(lists, f)
+			p.lists = append(p.lists, f)
 		}
 	}
-	legacy := d.first("setup.py", "setup.cfg")
-	if project == nil && len(lists) == 0 && legacy == nil {
-		return
-	}
-	var texts []string
-	for _, f := range append([]*file{project, legacy, d.open("tox.ini"), d.open("uv.lock"), d.open("poetry.lock")}, lists...) {
+	for _, f := range append([]*file{p.project, p.legacy, d.open("tox.ini"), d.open("uv.lock"), d.open("poetry.lock")}, p.lists...) {
 		if f != nil {
-			texts = append(texts, f.text)
+			p.all += f.text + "\n"
 		}
 	}
-	all := strings.Join(texts, "\n")
-	if project != nil {
-		if m := pythonLine.FindStringSubmatch(project.text); m != nil {
-			d.hint(project.find(pythonLine), "python", m[1])
+	return p
+}
+
+// pythonHas reports whether a list of requirements, a group, an extra or a pipeline names a program.
+func (d *detector) pythonHas(program string) bool {
+	p := d.pythonFiles()
+	listed := regexp.MustCompile(`(?m)(?:^|["'\s])` + program + `(?:["'\s<>=~!;\[,]|$)`)
+	lists := d.pip
+	for _, f := range p.lists {
+		lists += "\n" + f.text
+	}
+	if f := d.open("poetry.lock"); f != nil && p.project != nil {
+		lists += "\n" + p.project.text // Poetry installs all groups
+	}
+	_, groups := groups(p.project)
+	_, tox := d.tox()
+	if p.project != nil {
+		if m := extras.FindStringSubmatch(p.project.text); m != nil {
+			lists += "\n" + m[1]
 		}
 	}
-	run := venv + "/bin/python -m "
-	switch {
-	case project != nil && d.has("uv.lock"):
-		d.hint(Position{File: "uv.lock"}, "uv", "*")
-		d.setup(Position{File: "uv.lock"}, "UV_PROJECT_ENVIRONMENT="+venv+" uv sync --frozen --all-extras"+testGroups(project))
-		d.unlocked("uv.lock", "uv pip install --quiet --python "+venv+"/bin/python ", all)
-	case project != nil && d.has("poetry.lock"):
-		d.hint(Position{File: "poetry.lock"}, "poetry", "*")
-		d.setup(Position{File: "poetry.lock"}, "python3 -m venv "+venv,
-			"VIRTUAL_ENV="+venv+` PATH="`+venv+`/bin:$PATH" poetry install --no-interaction --all-extras`)
-		d.unlocked("poetry.lock", venv+"/bin/pip install --quiet ", all)
-	default:
-		d.pip(project, legacy, lists, all)
+	return listed.MatchString(lists + "\n" + strings.Join(append(groups, tox...), "\n"))
+}
+
+func readPython(d *detector, part *part) {
+	p := d.pythonFiles()
+	if p.project != nil {
+		if m := pythonLine.FindStringSubmatch(p.project.text); m != nil {
+			d.hint(hintManifest, p.project.find(pythonLine), "python", m[1])
+		}
 	}
-	tests := Position{File: "tests"}
+	part.late = func(jobs []*job) { p.setup(part, jobs) }
 	switch {
-	case d.pytest(all):
+	case d.has("manage.py") && !usesPytest.MatchString(p.all):
+		part.convention(d.whole("manage.py"), "python manage.py test")
+	case p.pytest():
+		at := d.whole("tests")
 		if f := d.first("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg"); f != nil {
-			tests = f.find(usesPytest)
+			at = f.find(usesPytest)
 		}
-		d.check(tests, "test", run+"pytest")
-	case len(d.names("test", ".py")) > 0:
-		d.check(Position{File: "test"}, "test", run+"unittest discover -s test")
+		part.convention(at, "pytest")
+	case len(d.names("test", "*.py")) > 0:
+		part.convention(d.whole("test"), "python -m unittest discover -s test")
 	default:
 		if f := d.open("test.py"); f != nil && usesUnittest.MatchString(f.text) {
-			d.check(f.find(usesUnittest), "test", run+"unittest test")
+			part.convention(f.find(usesUnittest), "python -m unittest test")
 		}
 	}
-	if usesRuff.MatchString(all) {
-		d.check(Position{File: "ruff"}, "lint", run+"ruff check .")
+	if d.pythonHas("ruff") {
+		part.convention(d.whole("ruff"), "ruff check .")
 	}
 }
 
-// pytest reports whether pytest runs the tests, by what is written of it (all) and by where they lie.
-func (d pythonFiles) pytest(all string) bool {
-	return usesPytest.MatchString(all) || d.has("pytest.ini") || d.has("conftest.py") || len(d.names("tests", ".py")) > 0 ||
-		slices.ContainsFunc(d.names(".", ".py"), func(n string) bool { return strings.HasPrefix(n, "test_") || strings.HasSuffix(n, "_test.py") })
+// pytest reports whether pytest runs the tests, by what is written of it and by where they are.
+func (p *pythonFiles) pytest() bool {
+	return usesPytest.MatchString(p.all) || p.has("pytest.ini") || p.has("conftest.py") ||
+		len(p.names("tests", "*.py")) > 0 || len(p.names(".", "test_*.py", "*_test.py")) > 0
 }
 
-// locksPytest is how a lock file of uv or Poetry has pytest.
-var locksPytest = regexp.MustCompile(`(?m)^name = "pytest"`)
-
-// unlocked sets up what the tests need where the lock file has no pytest, by what tox.ini says.
-func (d pythonFiles) unlocked(lock, install, all string) {
-	f := d.open(lock)
-	if f == nil || locksPytest.MatchString(f.text) || !d.pytest(all) {
+// setup installs the project, what its tests need, and what the jobs install.
+func (p *pythonFiles) setup(part *part, jobs []*job) {
+	d, venv := p.detector, p.venv()
+	if d.dir != "." && venv == (&detector{d.source, "."}).venv() {
+		return // the environment of the root
+	}
+	own, more := pipWords(d, jobs)
+	if p.project == nil && p.legacy == nil && len(p.lists) == 0 && len(part.checks) == 0 && own == "" {
 		return
 	}
-	at, needs := d.tox()
+	switch {
+	case p.project != nil && d.has("uv.lock"):
+		at := d.whole("uv.lock")
+		d.hint(hintManifest, at, "uv", "*")
+		all := ""
+		if !projectTable.MatchString(p.project.text) {
+			all = " --all-packages"
+		}
+		part.install(at, "UV_PROJECT_ENVIRONMENT="+venv+" uv sync --frozen --all-extras"+all+testGroups(p.project))
+		p.unlocked(part, "uv.lock", "uv pip install --quiet --python "+venv+"/bin/python ")
+	case p.project != nil && d.has("poetry.lock"):
+		at := d.whole("poetry.lock")
+		d.hint(hintManifest, at, "poetry", "*")
+		part.install(at, "python3 -m venv "+venv, "VIRTUAL_ENV="+venv+` PATH="`+venv+`/bin:$PATH" poetry install --no-interaction --all-extras`)
+		p.unlocked(part, "poetry.lock", venv+"/bin/pip install --quiet ")
+	default:
+		p.pip(part, own, more)
+	}
+}
+
+// unlocked installs what the tests need where the lock file lacks pytest.
+func (p *pythonFiles) unlocked(part *part, lock, install string) {
+	f := p.open(lock)
+	if f == nil || locksPytest.MatchString(f.text) || !p.pytest() {
+		return
+	}
+	at, needs := p.tox()
 	if len(needs) == 0 {
-		at = Position{File: lock}
+		at = p.whole(lock)
 	}
 	if !usesPytest.MatchString(strings.Join(needs, "\n")) {
 		needs = append(needs, "pytest")
 	}
-	d.setup(at, install+text.Shell(needs...))
+	part.install(at, install+text.Shell(needs...))
 }
 
-// testGroups are arguments of uv for the groups that tests need; dev comes unasked.
+// testGroups are arguments of uv for the groups that tests need; it installs dev by itself.
 func testGroups(project *file) (args string) {
 	table := groupTable.FindStringSubmatch(project.text)
 	if table == nil {
@@ -125,88 +222,108 @@ func testGroups(project *file) (args string) {
 	return args
 }
 
-var (
-	ofPython = regexp.MustCompile(`^(cd .* && )?(?:(?:uv|poetry|pdm|hatch) run )?(?:python3? -m )?(pytest|unittest)\b`)
-	ofMake   = regexp.MustCompile(`^(cd .* && )?make `)
-)
-
-// activate lets checks that pipelines and texts name run in the virtual environment that setup makes: they were written for one that is
-// active, or that uv or Poetry finds by itself.
-func (d pythonFiles) activate() {
-	if !slices.ContainsFunc(d.Setup, func(i Item) bool { return strings.Contains(i.Text, venv) }) {
-		return
+// pip sets a virtual environment up. own is the project with its extras as the pipelines install it, more is what else they install.
+func (p *pythonFiles) pip(part *part, own string, more []string) {
+	at := p.whole(".")
+	if p.dir == "." {
+		at = Position{File: "tests"}
 	}
-	for _, checks := range [][]Check{d.Validate, d.Suggested} {
-		for i, c := range checks {
-			c := ofPython.ReplaceAllString(c.Command, "${1}$"+venv+"/bin/python -m ${2}")
-			checks[i].Command = ofMake.ReplaceAllString(c, `${1}PATH="$`+venv+`/bin:$$PATH" make `)
-		}
-	}
-}
-
-// pip sets a virtual environment up.
-func (d pythonFiles) pip(project, legacy *file, lists []*file, all string) {
-	at := Position{}
-	for _, f := range append([]*file{project, legacy}, lists...) {
+	for _, f := range append([]*file{p.project, p.legacy}, p.lists...) {
 		if f != nil {
 			at = Position{File: f.name}
 			break
 		}
 	}
-	d.setup(at, "python3 -m venv "+venv)
-	for _, f := range lists {
-		d.setup(Position{File: f.name}, venv+"/bin/pip install --quiet -r "+f.name)
-	}
-	texts := make([]string, 0, len(lists)+1)
-	for _, f := range lists {
+	install := p.venv() + "/bin/pip install --quiet "
+	part.install(at, "python3 -m venv "+p.venv())
+	texts := slices.Clone(more)
+	for _, f := range p.lists {
+		name := strings.TrimPrefix(f.name, p.dir+"/")
+		part.install(Position{File: f.name}, install+"-r "+name)
 		texts = append(texts, f.text)
 	}
-	if project != nil && buildTable.MatchString(project.text) || legacy != nil && legacy.name == "setup.py" {
-		extra := ""
-		if project != nil {
-			if m := extras.FindStringSubmatch(project.text); m != nil {
-				var names []string
+	if p.project != nil && buildTable.MatchString(p.project.text) && projectTable.MatchString(p.project.text) || p.has("setup.py") {
+		names := []string{}
+		if m := regexp.MustCompile(`\[([\w,.-]+)\]`).FindStringSubmatch(own); m != nil {
+			names = strings.Split(m[1], ",")
+		}
+		if p.project != nil {
+			if m := extras.FindStringSubmatch(p.project.text); m != nil {
+				texts = append(texts, m[1])
 				for _, e := range testExtra.FindAllStringSubmatch(m[1], -1) {
 					names = append(names, e[1])
 				}
-				if len(names) > 0 {
-					extra = "[" + strings.Join(names, ",") + "]"
-					texts = append(texts, m[1])
+			}
+		}
+		names = append(names, p.toxWords("extras")...)
+		slices.Sort(names)
+		project := "."
+		if names = slices.Compact(names); len(names) > 0 {
+			project = ".[" + strings.Join(names, ",") + "]"
+		}
+		part.install(at, install+"-e "+text.Shell(project))
+	} else if packages := p.packages(); packages != "" {
+		part.install(at, install+packages)
+	}
+	if at, needs := groups(p.project); len(needs) > 0 {
+		part.install(at, install+text.Shell(needs...))
+		texts = append(texts, needs...)
+	}
+	if at, needs := p.tox(); len(needs) > 0 {
+		part.install(at, install+text.Shell(needs...))
+		texts = append(texts, needs...)
+	}
+	if len(more) > 0 {
+		part.install(at, install+text.Shell(more...))
+		for i, m := range more {
+			if i > 0 && more[i-1] == "-r" {
+				if f := p.open(m); f != nil {
+					texts = append(texts, f.text)
 				}
 			}
 		}
-		d.setup(at, venv+"/bin/pip install --quiet -e '."+extra+"'")
 	}
-	if at, needs := groups(project); len(needs) > 0 {
-		d.setup(at, venv+"/bin/pip install --quiet "+text.Shell(needs...))
-		texts = append(texts, needs...)
-	}
-	if at, needs := d.tox(); len(needs) > 0 {
-		d.setup(at, venv+"/bin/pip install --quiet "+text.Shell(needs...))
-		texts = append(texts, needs...)
-	}
-	// Words of pytest in a configuration bring no pytest.
-	if d.pytest(all) && !usesPytest.MatchString(strings.Join(texts, "\n")) {
-		d.setup(at, venv+"/bin/pip install --quiet pytest")
+	// A configuration that mentions pytest does not install it.
+	tests := slices.ContainsFunc(part.checks, func(c found) bool { return strings.Contains(c.command, " pytest") })
+	if (tests || p.called("pytest")) && !usesPytest.MatchString(strings.Join(texts, "\n")) {
+		part.install(at, install+"pytest")
 	}
 }
 
+// called reports whether a check of the draft runs a program of the directory's environment.
+func (p *pythonFiles) called(program string) bool {
+	return slices.ContainsFunc(p.Validate, func(c Check) bool { return strings.Contains(c.Command, p.venv()+"/bin/python -m "+program) })
+}
+
+// packages are arguments of pip for the packages below a root that is not one itself.
+func (p *pythonFiles) packages() string {
+	var args []string
+	for _, dir := range p.manifestDirs() {
+		f := p.at(path.Join(dir, "pyproject.toml"))
+		if !strings.HasPrefix(dir, strings.TrimPrefix(p.dir+"/", "./")) || helper(dir) || f == nil || !projectTable.MatchString(f.text) {
+			continue
+		}
+		p.member(dir)
+		args = append(args, "-e", strings.TrimPrefix(dir, p.dir+"/"))
+	}
+	if p.project == nil || len(args) == 0 || len(args) > maxList {
+		return ""
+	}
+	return text.Shell(args...)
+}
+
 var (
-	toxTests    = regexp.MustCompile(`(?ms)^\[testenv\][ \t]*\n(.*?)(?:^\[|\z)`)
-	toxNeeds    = regexp.MustCompile(`(?m)^deps[ \t]*=[ \t]*(.*(?:\n(?:[ \t]+.*|[ \t]*#.*|[ \t]*$))*)`)
+	toxSection  = regexp.MustCompile(`(?m)^\[([^\]\n]+)\][ \t]*$`)
 	requirement = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[A-Za-z0-9,._-]+\])?(?:[ \t]*[<>=!~]=?[ \t]*[A-Za-z0-9.*+!-]+,?)*$`)
 	listed      = regexp.MustCompile(`^-r[ \t]*([A-Za-z0-9][A-Za-z0-9._/-]*)$`)
+	toxRefer    = regexp.MustCompile(`^\{\[([^\]\n]+)\](\w+)\}$`)
+	groupTable  = regexp.MustCompile(`(?ms)^\[dependency-groups\][ \t]*\n(.*?)(?:^\[|\z)`)
+	testGroup   = regexp.MustCompile(`(?ms)^(tests?|dev|testing)\s*=\s*\[(.*?)\][ \t]*(?:#[^\n]*)?$`)
+	inTable     = regexp.MustCompile(`\{[^}]*\}`)
+	tomlText    = regexp.MustCompile(`"([^"\n]+)"|'([^'\n]+)'`)
 )
 
-var (
-	groupTable = regexp.MustCompile(`(?ms)^\[dependency-groups\][ \t]*\n(.*?)(?:^\[|\z)`)
-	testGroup  = regexp.MustCompile(`(?ms)^(tests?|dev|testing)\s*=\s*\[(.*?)\][ \t]*(?:#[^\n]*)?$`)
-	inTable    = regexp.MustCompile(`\{[^}]*\}`)
-	tomlText   = regexp.MustCompile(`"([^"\n]+)"|'([^'\n]+)'`)
-)
-
-// groups is what the tests need beside the project, as arguments of pip, by the groups of pyproject.toml (PEP 735): pip reads them itself
-// since 25.1 only.
+// groups are the requirements of the dependency groups that tests need (PEP 735): pip reads them itself only since 25.1.
 func groups(project *file) (at Position, needs []string) {
 	if project == nil {
 		return at, nil
@@ -222,28 +339,14 @@ func groups(project *file) (at Position, needs []string) {
 			}
 		}
 	}
-	return project.at(table[0]), needs
+	return project.line(table[0]), needs
 }
 
-// tox is what the tests need beside the project, as arguments of pip, by the environment of tox.ini that all others start from. Lines with
-// conditions and variables are for other environments than ours.
-func (d pythonFiles) tox() (at Position, needs []string) {
-	f := d.open("tox.ini")
-	if f == nil {
-		return at, nil
-	}
-	section := toxTests.FindStringSubmatchIndex(f.text)
-	if section == nil {
-		return at, nil
-	}
-	text := f.text[section[2]:section[3]]
-	m := toxNeeds.FindStringSubmatchIndex(text)
-	if m == nil {
-		return at, nil
-	}
-	for line := range strings.Lines(text[m[2]:m[3]]) {
-		line, _, _ = strings.Cut(line, "#")
-		line = strings.TrimSpace(line)
+// tox returns what the tests need by the environment of tox.ini that all others start from, as arguments of pip. Lines with conditions
+// are for other environments.
+func (d *detector) tox() (at Position, needs []string) {
+	at, lines := d.toxLines("testenv", "deps", 0)
+	for _, line := range lines {
 		if l := listed.FindStringSubmatch(line); l != nil {
 			if !slices.Contains(requirementFiles, l[1]) && d.has(l[1]) {
 				needs = append(needs, "-r", l[1])
@@ -254,5 +357,94 @@ func (d pythonFiles) tox() (at Position, needs []string) {
 			needs = append(needs, strings.Join(strings.Fields(line), ""))
 		}
 	}
-	return f.at(section[2] + m[0]), needs
+	return at, needs
+}
+
+// toxWords are the words of a key of [testenv].
+func (d *detector) toxWords(key string) (words []string) {
+	_, lines := d.toxLines("testenv", key, 0)
+	for _, l := range lines {
+		words = append(words, strings.FieldsFunc(l, func(r rune) bool { return r == ',' || r == ' ' })...)
+	}
+	return slices.DeleteFunc(words, func(w string) bool { return !requirement.MatchString(w) })
+}
+
+// toxLines are the lines of a key of tox.ini, references to other sections replaced.
+func (d *detector) toxLines(section, key string, depth int) (at Position, lines []string) {
+	f := d.open("tox.ini")
+	if f == nil || depth > maxTaskDepth {
+		return at, nil
+	}
+	from, to := -1, len(f.text)
+	for _, m := range toxSection.FindAllStringSubmatchIndex(f.text, maxLines) {
+		if from >= 0 {
+			to = m[0]
+			break
+		}
+		if f.text[m[2]:m[3]] == section {
+			from = m[1]
+		}
+	}
+	if from < 0 {
+		return at, nil
+	}
+	value := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(key) + `[ \t]*=[ \t]*(.*(?:\n(?:[ \t]+.*|[ \t]*#.*|[ \t]*$))*)`)
+	m := value.FindStringSubmatchIndex(f.text[from:to])
+	if m == nil {
+		return at, nil
+	}
+	for line := range strings.Lines(f.text[from+m[2] : from+m[3]]) {
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		if refer := toxRefer.FindStringSubmatch(line); refer != nil {
+			_, inner := d.toxLines(refer[1], refer[2], depth+1)
+			lines = append(lines, inner...)
+			continue
+		}
+		lines = append(lines, line)
+	}
+	return f.line(from + m[0]), lines
+}
+
+// pipCommand is a command that installs packages, as pipelines write it.
+var pipCommand = regexp.MustCompile(`^(?:python3? -m |uv )?pip3? install\s+(.*)$`)
+
+// pipTools are packages that pipelines install to install, build or publish.
+var pipTools = regexp.MustCompile(`^(?:pip|setuptools|wheel|tox\S*|nox\S*|build|twine|codecov|coveralls|poetry|uv|hatch|pdm|pipenv|virtualenv|pre-commit)(?:[<>=~!].*)?$`)
+
+// packageOf is the name in a requirement.
+func packageOf(requirement string) string {
+	name, _, _ := strings.Cut(regexp.MustCompile(`[<>=~!\[]`).ReplaceAllString(requirement, " "), " ")
+	return name
+}
+
+// pipWords are what the jobs install into the environment of a directory: the project with its extras, and other arguments.
+func pipWords(d *detector, jobs []*job) (own string, more []string) {
+	known := func(name string) bool { return slices.Contains(requirementFiles, name) }
+	for _, j := range jobs {
+		for _, c := range j.commands {
+			m := pipCommand.FindStringSubmatch(c.text)
+			if m == nil || c.dir != d.dir || shellOnly.MatchString(c.text) {
+				continue
+			}
+			words := strings.Fields(strings.NewReplacer(`"`, "", `'`, "").Replace(m[1]))
+			for i := 0; i < len(words); i++ {
+				w := words[i]
+				switch {
+				case w == "-r" && i+1 < len(words):
+					if i++; !known(words[i]) && d.has(words[i]) && !slices.Contains(more, words[i]) {
+						more = append(more, "-r", words[i])
+					}
+				case strings.HasPrefix(w, "."):
+					own = max(own, w)
+				case strings.HasPrefix(w, "-"), pipTools.MatchString(w), slices.ContainsFunc(more, func(m string) bool { return packageOf(m) == packageOf(w) }):
+				case requirement.MatchString(w):
+					more = append(more, w)
+				}
+			}
+		}
+	}
+	return own, more
 }

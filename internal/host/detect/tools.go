@@ -10,17 +10,22 @@ import (
 )
 
 var (
-	// maker stands before versions of Java, and before those of Ruby in files of its own: temurin-21.0.2.
-	maker = regexp.MustCompile(`^(?:ruby|temurin|openjdk|corretto|liberica|microsoft|adoptopenjdk|semeru|sapmachine)-(?:jdk-)?([0-9])`)
-	// zulu has numbers of its own behind Java's.
+	// vendor stands before versions of Java, and before Ruby's in its own files: temurin-21.0.2.
+	vendor = regexp.MustCompile(`^(?:ruby|temurin|openjdk|corretto|liberica|microsoft|adoptopenjdk|semeru|sapmachine)-(?:jdk-)?([0-9])`)
+	// zulu has numbers of its own after Java's.
 	zulu  = regexp.MustCompile(`^zulu-(?:jre-)?([0-9]+)\..*$`)
 	blank = regexp.MustCompile(`\s+`)
 )
 
-// tool adds a version, unless one of that tool is there.
+// plainVersion removes what vendors add to a version.
+func plainVersion(v string) string {
+	v = blank.ReplaceAllString(strings.TrimPrefix(strings.TrimSpace(v), "v"), " ")
+	return vendor.ReplaceAllString(zulu.ReplaceAllString(v, "$1"), "$1")
+}
+
+// tool adds a version, unless the tool has one.
 func (d *collector) tool(at Position, name, version string) {
-	version = blank.ReplaceAllString(strings.TrimSpace(version), " ")
-	version = maker.ReplaceAllString(zulu.ReplaceAllString(version, "$1"), "$1")
+	version = plainVersion(version)
 	if version == "" || !workorder.ValidTool(name) || slices.ContainsFunc(d.Tools, func(t Tool) bool { return t.Name == name }) {
 		return
 	}
@@ -31,42 +36,77 @@ func (d *collector) tool(at Position, name, version string) {
 	d.Tools = append(d.Tools, Tool{name, version, at})
 }
 
-// hint is a version that counts where no file of the repository's own names one.
-func (d *collector) hint(at Position, tool, version string) { hintTo(&d.hints, at, tool, version) }
-
-func hintTo(to *[]Tool, at Position, tool, version string) {
-	if len(*to) < maxList {
-		*to = append(*to, Tool{tool, version, at})
+// hint adds a version that counts where no version file has one.
+func (d *collector) hint(level int, at Position, tool, version string) {
+	if len(d.hints[level]) < maxList {
+		d.hints[level] = append(d.hints[level], Tool{tool, version, at})
 	}
 }
 
-// matched adds a hint of what a file says by the first group of an expression, behind a prefix.
-func (d toolVersions) matched(f *file, re *regexp.Regexp, tool, prefix string) {
-	if f == nil {
-		return
-	}
+// matched adds a hint of the first group of an expression, after a prefix.
+func (d *detector) matched(f *file, re *regexp.Regexp, tool, prefix string) {
 	if m := re.FindStringSubmatch(f.text); m != nil {
-		d.hint(f.find(re), tool, prefix+m[1])
+		d.hint(hintManifest, f.find(re), tool, prefix+m[1])
 	}
+}
+
+// singleVersions are files with a version on their first line.
+var singleVersions = []struct{ file, tool string }{
+	{".nvmrc", "node"},
+	{".node-version", "node"},
+	{".python-version", "python"},
+	{".ruby-version", "ruby"},
+	{".java-version", "java"},
+	{".go-version", "go"},
+	{".php-version", "php"},
 }
 
 var (
-	rustNeeds   = regexp.MustCompile(`(?m)^rust-version\s*=\s*"([0-9][^"\n]*)"`)
-	pomRelease  = regexp.MustCompile(`<(?:maven\.compiler\.(?:release|target)|java\.version|release)>\s*(?:1\.)?([0-9]{1,2})\s*</`)
-	gradleJava  = regexp.MustCompile(`JavaLanguageVersion\.of\(\s*"?([0-9]{1,2})"?\s*\)|jvmToolchain\(\s*([0-9]{1,2})\s*\)`)
-	gemfileRuby = regexp.MustCompile(`(?m)^ruby\s*\(?\s*["']([^"'\n]+)["']`)
+	toolLine    = regexp.MustCompile(`(?m)^([a-z][a-z-]*)[ \t]+(\S+)`)
+	miseLine    = regexp.MustCompile(`(?m)^"?([a-z][a-z0-9-]*)"?\s*=\s*"([^"\n]+)"`)
+	rustTOML    = regexp.MustCompile(`(?m)^\s*channel\s*=\s*"([^"\n]+)"`)
+	miseTable   = regexp.MustCompile(`(?ms)^\[tools\][ \t]*\n(.*?)(?:^\[|\z)`)
 	runtimeText = regexp.MustCompile(`(?m)^python-([0-9][0-9.]*)\s*$`)
 )
 
-// needs takes what manifests say of the versions that they work with.
-func (d toolVersions) needs() {
-	d.matched(d.open("runtime.txt"), runtimeText, "python", "")
-	d.matched(d.open("Cargo.toml"), rustNeeds, "rust", ">=")
-	d.matched(d.open("pom.xml"), pomRelease, "java", ">=")
-	if f := d.first("build.gradle.kts", "build.gradle"); f != nil {
-		if m := gradleJava.FindStringSubmatch(f.text); m != nil {
-			d.hint(f.find(gradleJava), "java", m[1]+m[2])
+// toolNames are the tools of version managers, by the names that these use.
+var toolNames = map[string]string{
+	"nodejs": "node", "node": "node", "golang": "go", "go": "go", "python": "python", "ruby": "ruby", "java": "java", "rust": "rust",
+	"php": "php", "pnpm": "pnpm", "yarn": "yarn", "bun": "bun", "uv": "uv", "poetry": "poetry", "npm": "npm", "deno": "deno",
+	"maven": "maven", "gradle": "gradle",
+}
+
+// versionFiles reads the files that name versions, those of several tools first.
+func versionFiles(d *detector) {
+	named := func(f *file, from int, text string, re *regexp.Regexp) {
+		for _, m := range re.FindAllStringSubmatchIndex(text, maxLines) {
+			if tool := toolNames[text[m[2]:m[3]]]; tool != "" {
+				d.tool(f.line(from+m[0]), tool, text[m[4]:m[5]])
+			}
 		}
 	}
-	d.matched(d.open("Gemfile"), gemfileRuby, "ruby", "")
+	if f := d.open(".tool-versions"); f != nil {
+		named(f, 0, f.text, toolLine)
+	}
+	if f := d.first("mise.toml", ".mise.toml"); f != nil {
+		if m := miseTable.FindStringSubmatchIndex(f.text); m != nil {
+			named(f, m[2], f.text[m[2]:m[3]], miseLine)
+		}
+	}
+	for _, v := range singleVersions {
+		if f := d.open(v.file); f != nil {
+			line, _, _ := strings.Cut(strings.TrimSpace(f.text), "\n")
+			d.tool(f.line(0), v.tool, line)
+		}
+	}
+	if f := d.open("rust-toolchain.toml"); f != nil {
+		if m := rustTOML.FindStringSubmatch(f.text); m != nil {
+			d.tool(f.find(rustTOML), "rust", m[1])
+		}
+	} else if f := d.open("rust-toolchain"); f != nil {
+		d.tool(f.line(0), "rust", f.text)
+	}
+	if f := d.open("runtime.txt"); f != nil {
+		d.matched(f, runtimeText, "python", "")
+	}
 }

@@ -198,7 +198,7 @@ func list(values []string) string {
 		}
 		n.Content = append(n.Content, c)
 	}
-	return oneLine(&n, strings.Join(values, ", "))
+	return flat(&n, strings.Join(values, ", "))
 }
 
 // scalar is a text as a value on one line.
@@ -207,10 +207,10 @@ func scalar(s string) string {
 	if strings.ContainsAny(s, "\n\t") {
 		n.Style = yaml.DoubleQuotedStyle
 	}
-	return oneLine(&n, s)
+	return flat(&n, s)
 }
 
-func oneLine(n *yaml.Node, otherwise string) string {
+func flat(n *yaml.Node, otherwise string) string {
 	b, err := yaml.Marshal(n)
 	if t := strings.TrimSuffix(string(b), "\n"); err == nil && !strings.Contains(t, "\n") {
 		return t

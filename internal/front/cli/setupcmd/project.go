@@ -45,8 +45,8 @@ examples. The default is ./.sandbox-agent.yaml.`,
 }
 
 type projectInitOptions struct {
-	force, print bool
-	output       string
+	force, print, json bool
+	output             string
 }
 
 func newProjectInitCmd(f *cmdutil.Factory) *cobra.Command {
@@ -64,7 +64,9 @@ with --force.`,
 	}
 	cmd.Flags().BoolVar(&o.force, "force", false, "replace the file if it exists")
 	cmd.Flags().BoolVar(&o.print, "print", false, "print the file instead of writing it")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print the findings, and what was left out, as JSON")
 	cmd.Flags().StringVarP(&o.output, "output", "o", projects.DefaultFile, "file to write")
+	cmd.MarkFlagsMutuallyExclusive("print", "json")
 	return cmd
 }
 
@@ -86,6 +88,12 @@ func (o *projectInitOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 	}
 	if err := o.write(text); err != nil {
 		return err
+	}
+	if o.json {
+		return f.JSON(struct {
+			File string `json:"file"`
+			*detect.Report
+		}{o.output, draft.Report()})
 	}
 	found := "nothing it knows"
 	if files := draft.Sources(); len(files) > 0 {

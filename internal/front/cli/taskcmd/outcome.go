@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
@@ -104,7 +105,7 @@ func (o *runOptions) rehearse(ctx context.Context, f *cmdutil.Factory, t *app.Ta
 	}
 	cmdutil.Advise(f.Stderr, r.Project)
 	f.Notes(r.Job.Notes)
-	if err := o.printPlan(f, r.Job); err != nil {
+	if err := o.printPlan(f, r); err != nil {
 		return err
 	}
 	var first error
@@ -124,14 +125,21 @@ func (o *runOptions) rehearse(ctx context.Context, f *cmdutil.Factory, t *app.Ta
 	return nil
 }
 
-// printPlan prints the plan of a run. With --json the work order takes its place on standard output.
-func (o *runOptions) printPlan(f *cmdutil.Factory, j *job.Job) error {
-	to := f.Stdout
+// printPlan prints the plan of a run. With --json standard output gets the work order, and what it was detected from.
+func (o *runOptions) printPlan(f *cmdutil.Factory, r *resolve.Resolved) error {
+	to, j := f.Stdout, r.Job
 	if o.json {
 		to = f.Stderr
 		order := j.Order
 		order.AttemptID = "" // only a started box has one
-		if err := f.JSON(order); err != nil {
+		plan := struct {
+			workorder.Order
+			*detect.Report
+		}{Order: order}
+		if r.Found != nil {
+			plan.Report = r.Found.Report()
+		}
+		if err := f.JSON(plan); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,374 @@
+package detect
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// command is one simple command of a script.
+type command struct {
+	text    string // without the directory and the variables before it
+	dir     string // in the repository
+	env     []Var
+	at      Position
+	complex bool // it is more than one program with its words
+}
+
+var (
+	changeDir = regexp.MustCompile(`^(?:cd|pushd)\s+"?([^\s"]+)"?$`)
+	assigned  = regexp.MustCompile(`^(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=("[^"$\x60\\]*"|'[^']*'|[^\s"'$\x60;|&<>()]*)(?:\s+|$)`)
+	ands      = regexp.MustCompile(`\s*(?:&&|;(?:\s|$))\s*`)
+	compound  = regexp.MustCompile(`(?m)^\s*(?:if|for|while|until|case|function|select)\s|^\s*\w+\s*\(\)|<<-?\s*['"]?\w`)
+	subshell  = regexp.MustCompile(`^\(([^()]*)\)$`)
+	shellOnly = regexp.MustCompile("[|;&<>`$\\\\()]") // the line is more than a program and its words
+)
+
+// script splits a shell script into simple commands. The lines of a script share the directory and exported variables.
+func script(content, dir string, at Position) (all []command) {
+	if m := compound.FindString(content); m != "" {
+		first, _, _ := strings.Cut(strings.TrimSpace(content), "\n")
+		return []command{{text: first, dir: dir, at: at, complex: true}}
+	}
+	var exported []Var
+	for line := range strings.Lines(strings.ReplaceAll(content, "\\\n", " ")) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if m := subshell.FindStringSubmatch(line); m != nil {
+			all = append(all, script(m[1], dir, at)...)
+			continue
+		}
+		parts := ands.Split(line, -1)
+		if strings.HasPrefix(line, "(") || slices.ContainsFunc(parts, func(p string) bool { return strings.Count(p, `"`)%2+strings.Count(p, `'`)%2 > 0 }) {
+			parts = []string{line}
+		}
+		for _, part := range parts {
+			if m := changeDir.FindStringSubmatch(part); m != nil {
+				dir = within(dir, m[1])
+				continue
+			}
+			env := slices.Clone(exported)
+			for m := assigned.FindStringSubmatch(part); m != nil; m = assigned.FindStringSubmatch(part) {
+				env = append(env, Var{m[1], strings.Trim(m[2], `"'`), at})
+				part = part[len(m[0]):]
+			}
+			if part == "" {
+				exported = env
+				continue
+			}
+			all = append(all, command{text: part, dir: dir, env: env, at: at})
+		}
+	}
+	return all
+}
+
+// within returns a directory that a command changes to, as a path in the repository.
+func within(dir, to string) string {
+	if below, ok := strings.CutPrefix(to+"/", workorder.Workspace+"/"); ok {
+		return path.Clean(below)
+	}
+	return path.Join(dir, to)
+}
+
+// kind says what a command is for. Those that judge are the beginnings of the checks' names.
+type kind string
+
+const (
+	kindTest      kind = "test"
+	kindVet       kind = "vet"
+	kindLint      kind = "lint"
+	kindTypecheck kind = "typecheck"
+	kindFormat    kind = "format"
+	kindCheck     kind = "check"
+	kindBuild     kind = "build"
+
+	kindInstall       kind = "install" // of dependencies: the ecosystem's own does the same
+	kindPrepare       kind = "prepare" // between the install and the checks
+	kindNothing       kind = "nothing" // without an effect on checks
+	kindOther         kind = "other"   // runs the checks in a way that the sandbox has not
+	kindRefused       kind = "refused" // must not run
+	kindUnknown       kind = ""
+	checkKinds             = "test vet lint typecheck format check build"
+	maxTaskDepth           = 3
+	reasonUnknown          = "it is not a command that is known"
+	reasonRewrites         = "it changes files"
+	reasonWatches          = "it watches files and does not end"
+	reasonPublishes        = "it may publish, deploy or release"
+	reasonSkips            = "it skips the tests"
+	reasonMissing          = "nothing in the repository installs it"
+	reasonPlaceholder      = "it tests nothing"
+	reasonPlain            = "it is more than one plain command"
+)
+
+// judges reports whether commands of a kind are checks.
+func (k kind) judges() bool { return k != "" && slices.Contains(strings.Fields(checkKinds), string(k)) }
+
+// rule describes a command by its first words, its ecosystem's launchers left out.
+type rule struct {
+	words string
+	kind  kind
+	exact bool // without arguments
+	// whole are arguments without which a check covers only a part, and narrow are arguments that restrict it to one.
+	whole, narrow *regexp.Regexp
+	// must are arguments without which the command changes files, and writes are arguments that make it do so.
+	must, writes *regexp.Regexp
+	add          string   // argument that keeps the command from changing files
+	needs        string   // program that the repository has to install
+	packages     []string // of the distribution, that the command needs
+	why          string   // reason for kindOther and kindRefused
+}
+
+// verdict is what is known of a command.
+type verdict struct {
+	eco      *ecosystem
+	kind     kind
+	narrow   bool
+	command  string // as the sandbox runs it
+	tool     string // its program, for the names of further checks of a kind
+	task     bool   // it runs a named task
+	packages []string
+	why      string // for what is not used
+}
+
+// ecosystem is a kind of project.
+type ecosystem struct {
+	name  string
+	files []string // manifests, as patterns of path.Match
+	rules []rule
+	// launchers are words before a program of the ecosystem, such as bundle exec.
+	launchers *regexp.Regexp
+}
+
+// hooks are the functions of an ecosystem. They are apart from its table, to which they refer.
+type hooks struct {
+	// read adds what the convention says of a directory.
+	read func(d *detector, p *part)
+	// installed reports whether the repository installs a program; nil means all of the rules.
+	installed func(d *detector, program string) bool
+	// run writes a command the way setup's environment needs it; nil means as it is.
+	run func(d *detector, launcher, command string) string
+	// task finds a command by name, such as a script of package.json.
+	task func(d *detector, text string) (name, content string, ok bool)
+}
+
+func (e *ecosystem) hooks() hooks {
+	switch e {
+	case &node:
+		return hooks{readNode, func(d *detector, program string) bool { return d.manifest().depends(program) }, nil, (*detector).script}
+	case &deno:
+		return hooks{read: readDeno, task: (*detector).denoTask}
+	case &golang:
+		return hooks{read: readGo}
+	case &python:
+		return hooks{readPython, (*detector).pythonHas, runPython, nil}
+	case &rust:
+		return hooks{read: readRust}
+	case &maven:
+		return hooks{read: readMaven}
+	case &gradle:
+		return hooks{read: readGradle}
+	case &ruby:
+		return hooks{readRuby, rubyHas, runRuby, nil}
+	case &php:
+		return hooks{readPHP, phpHas, runPHP, (*detector).composerTask}
+	case &elixir:
+		return hooks{read: readElixir, installed: elixirHas}
+	case &cmake:
+		return hooks{read: readCMake}
+	}
+	return hooks{read: readMakefile, task: (*detector).makeTask}
+}
+
+var (
+	inQuotes  = regexp.MustCompile("\"[^\"$`]*\"|'[^']*'")
+	quoted    = regexp.MustCompile(`"[^"]*"|'[^']*'`)
+	publishes = regexp.MustCompile(`(?i)(?:^|[\s:_/.-])(?:publish|deploy|release|upload|push|login|goreleaser|twine|semantic-release|rsync|scp|ssh|kubectl|helm|` +
+		`terraform|vercel|netlify|firebase|heroku|flyctl|wrangler|aws|gcloud|codecov|coveralls)(?:$|[\s:_/-])|^(?:gh|git (?:commit|tag|merge|rebase|checkout|clone)) `)
+	releaseFlag = regexp.MustCompile(`(?i)\bmigrate deploy\b|\blsb_release\b|\s--?[\w-]*release[\w-]*(?:[= ]\S+)?|\sassembleRelease\S*`)
+	skipsTests  = regexp.MustCompile(`(?i)-D(?:maven\.test\.skip|skipTests|skipITs)(?:=true)?(?:\s|$)|\s-x\s+(?:test|check)\b|--skip-tests?\b`)
+	nothing     = regexp.MustCompile(`^(?:echo|printf|set|true|:|ls|pwd|which|cat|env|date|sleep|df|free|uname|git (?:config|fetch|log|status|version|diff)|docker (?:ps|version|info|images|logs|pull)|` +
+		`corepack|nvm|npm (?:config|i(?:nstall)? (?:-g|--global|-fg)|audit|ls)|\S+ (?:--version|-V|version)$)(?:\s|$)`)
+	watches     = regexp.MustCompile(`--watch(?:All)?(?:\s|$|=true)|\bnodemon\b|(?:^|\s)watch(?:\s|$)|^(?:tsc|mocha|vitest) (?:.* )?-w(?:\s|$)`)
+	rewrites    = regexp.MustCompile(`\s(?:--fix\S*|--write|--autocorrect\S*|--auto-correct\S*)(?:\s|$)`)
+	placeholder = regexp.MustCompile(`^(?:echo|exit|true|:)(?:\s|$)`)
+	unitOnly    = regexp.MustCompile(`(?i)\bunit`)
+)
+
+// missing are programs that pipelines install by actions or scripts, and that setup has no short way to install.
+var missing = regexp.MustCompile(`(?:^|[\s;&(@/])(golangci-lint|staticcheck|gotestsum|ginkgo|buf|pre-commit|tox|nox|hadolint|actionlint|act|bazel|bazelisk|buck2|` +
+	`just|task|mage|earthly|nix|kind|minikube|cross|cargo-hack|cargo-nextest|reuse|markdownlint|markdownlint-cli2|vale|lychee|docker-compose|docker)(?:\s|$)`)
+
+// classify finds what a command is for. d is the detector of its directory.
+func (d *detector) classify(text string, depth int) verdict {
+	stripped := releaseFlag.ReplaceAllString(text, " ")
+	switch {
+	case skipsTests.MatchString(text):
+		return verdict{kind: kindRefused, why: reasonSkips}
+	case publishes.MatchString(quoted.ReplaceAllString(stripped, "")):
+		return verdict{kind: kindRefused, why: reasonPublishes}
+	case nothing.MatchString(text):
+		return verdict{kind: kindNothing}
+	case shellOnly.MatchString(inQuotes.ReplaceAllString(text, "")):
+		return verdict{why: reasonPlain}
+	}
+	for _, eco := range ecosystems() {
+		if task := eco.hooks().task; task != nil {
+			if name, content, ok := task(d, text); ok {
+				return d.task(eco, text, name, content, depth)
+			}
+		}
+		launchers := []string{""}
+		if eco.launchers != nil {
+			launchers = append(launchers, eco.launchers.FindString(text))
+		}
+		for i := range eco.rules {
+			r := &eco.rules[i]
+			for _, launcher := range launchers {
+				rest := text[len(launcher):]
+				if args, ok := strings.CutPrefix(rest, r.words); ok && (args == "" || args[0] == ' ' && !r.exact) {
+					return d.ruled(eco, r, launcher, rest, args)
+				}
+			}
+		}
+	}
+	if prepares(d, text) {
+		v := verdict{kind: kindPrepare, command: text}
+		if strings.HasPrefix(text, "psql ") || strings.HasPrefix(text, "createdb ") {
+			v.packages = []string{"postgresql-client"}
+		}
+		return v
+	}
+	if m := missing.FindStringSubmatch(text); m != nil {
+		return verdict{kind: kindOther, why: m[1] + " is not in the sandbox"}
+	}
+	return verdict{why: reasonUnknown}
+}
+
+// ruled applies the rule of a command.
+func (d *detector) ruled(eco *ecosystem, r *rule, launcher, rest, args string) verdict {
+	hooks := eco.hooks()
+	matches := func(re *regexp.Regexp) bool { return re != nil && re.MatchString(args) }
+	v := verdict{eco: eco, kind: r.kind, command: launcher + rest, packages: r.packages, why: r.why, tool: toolOf(r.words)}
+	switch {
+	case r.must != nil && !matches(r.must), matches(r.writes), r.kind.judges() && rewrites.MatchString(args):
+		return verdict{kind: kindRefused, why: reasonRewrites}
+	case r.kind.judges() && watches.MatchString(args):
+		return verdict{kind: kindRefused, why: reasonWatches}
+	case r.needs != "" && hooks.installed != nil && !hooks.installed(d, r.needs):
+		return verdict{kind: kindOther, why: r.needs + ": " + reasonMissing}
+	}
+	v.narrow = r.whole != nil && !matches(r.whole) || matches(r.narrow)
+	if r.add != "" && !strings.Contains(args, strings.TrimSpace(r.add)) {
+		rest = r.words + r.add + args
+		v.command = launcher + rest
+	}
+	if hooks.run != nil {
+		v.command = hooks.run(d, launcher, rest)
+	}
+	return v
+}
+
+// toolOf is the program of a rule as a part of a check's name.
+func toolOf(words string) string {
+	first, _, _ := strings.Cut(words, " ")
+	return shortName(path.Base(first))
+}
+
+// taskKinds are the names of tasks: scripts of package.json and composer.json, tasks of Deno, targets of a Makefile.
+var taskKinds = []struct {
+	name   *regexp.Regexp
+	kind   kind
+	narrow bool
+}{
+	{regexp.MustCompile(`[:_-](?:fix|write|watch|update|dev|debug|ui|open|serve)$|^(?:fix|watch)`), kindRefused, false},
+	{regexp.MustCompile(`^tests?(?:[:_-](?:ci|all|run|cov|coverage|once|node|js))?$`), kindTest, false},
+	{regexp.MustCompile(`^(?:tests?[:_-](?:types?|typescript|tsd|dts)|types?[:_-](?:check|test)|check[:_-]types?|type-?check|types|tsc|phpstan|psalm|mypy|analy[sz]e|stan)(?:[:_-]|$)`), kindTypecheck, false},
+	{regexp.MustCompile(`^(?:tests?[:_-](?:lint|style)|lint|eslint|cs|phpcs|style|stylelint|rubocop|check[:_-](?:lint|style))(?:[:_-]|$)`), kindLint, false},
+	{regexp.MustCompile(`^(?:(?:format|fmt|prettier|pint)[:_-](?:check|ci|test)|check[:_-](?:format|fmt))`), kindFormat, false},
+	{regexp.MustCompile(`^(?:tests?|units?|e2e|integration|spec)(?:[:_-]|$)`), kindTest, true},
+	{regexp.MustCompile(`^build(?:[:_-]|$)`), kindBuild, false},
+	{regexp.MustCompile(`^(?:check|verify|validate|ci)$`), kindCheck, false},
+	{regexp.MustCompile(`^(?:generate|gen|codegen|prepare|compile|db|migrate|migration|seed|setup|prisma|bootstrap|deps|proto|init|vendor)(?:[:_-]|$)`), kindPrepare, false},
+}
+
+// task judges a named task by its name and its content.
+func (d *detector) task(eco *ecosystem, text, name, content string, depth int) verdict {
+	v := verdict{eco: eco, command: text, tool: shortName(name), task: true, why: reasonUnknown}
+	for _, k := range taskKinds {
+		if k.name.MatchString(name) {
+			v.kind, v.narrow, v.why = k.kind, k.narrow, ""
+			break
+		}
+	}
+	if v.kind == kindRefused {
+		return verdict{eco: eco, kind: kindRefused, why: reasonRewrites}
+	}
+	empty := content != ""
+	for _, c := range script(content, d.dir, Position{}) {
+		if eco == &makefiles {
+			c.text = strings.TrimLeft(c.text, "@-+ ")
+		}
+		if !c.complex && placeholder.MatchString(c.text) && !strings.Contains(c.text, "no test specified") {
+			continue
+		}
+		empty = empty && strings.Contains(c.text, "no test specified")
+		if v.kind != kindUnknown && !c.complex {
+			d.inner(&v, c.text, depth)
+		}
+	}
+	switch {
+	case empty && v.kind.judges():
+		v.refuse(reasonPlaceholder)
+	case publishes.MatchString(name):
+		v.refuse(reasonPublishes)
+	}
+	return v
+}
+
+func (v *verdict) refuse(why string) { *v = verdict{eco: v.eco, kind: kindRefused, why: why} }
+
+// inner adds what a command of a task says of it.
+func (d *detector) inner(v *verdict, text string, depth int) {
+	if v.kind != kindPrepare && watches.MatchString(text) {
+		v.refuse(reasonWatches)
+		return
+	}
+	if v.kind.judges() && v.kind != kindBuild && v.kind != kindTest && rewrites.MatchString(text) {
+		v.refuse(reasonRewrites)
+		return
+	}
+	if depth == maxTaskDepth {
+		return
+	}
+	inner := d.classify(text, depth+1)
+	program := missing.FindStringSubmatch(text)
+	made := v.eco == &makefiles && v.kind.judges()
+	switch {
+	case inner.kind == kindRefused && inner.why != reasonRewrites && inner.why != reasonPlaceholder:
+		v.refuse(inner.why)
+	case made && program != nil:
+		*v = verdict{eco: v.eco, kind: kindOther, why: program[1] + " is not in the sandbox"}
+	case made && inner.eco != nil && (inner.kind == v.kind || v.kind == kindCheck && inner.kind == kindTest):
+		v.eco, v.kind, v.narrow = inner.eco, inner.kind, v.narrow || inner.narrow
+	}
+}
+
+// preparing are commands that a pipeline runs between the install and the checks.
+var preparing = regexp.MustCompile(`^(?:mkdir (?:-p )?[\w./ -]+$|cp (?:-\w+ )?[\w./*-]+ [\w./-]+$|` +
+	`(?:npx|pnpm(?: exec)?|yarn|bunx) (?:playwright install|prisma (?:generate|migrate deploy|db push)|cypress install|drizzle-kit (?:migrate|push))|` +
+	`(?:psql|createdb|mysql|mysqladmin|redis-cli) |(?:bundle exec )?(?:\./)?(?:bin/)?(?:rails|rake) db:|php artisan (?:migrate|key:generate|db:seed)|mix ecto\.|git submodule (?:update|sync|init))`)
+
+var copies = regexp.MustCompile(`^cp (?:-\w+ )?([\w./-]+?)(?:/\*)? `)
+
+// prepares reports whether a command prepares the checks, and can.
+func prepares(d *detector, text string) bool {
+	if m := copies.FindStringSubmatch(text); m != nil && !d.has(m[1]) && !d.isDir(path.Join(d.dir, m[1])) {
+		return false
+	}
+	return preparing.MatchString(text)
+}

@@ -1,0 +1,619 @@
+package detect
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/versions"
+)
+
+const (
+	// setupSteps is the job that a repository writes for agents (docs.github.com, "customizing the development environment for Copilot
+	// coding agent"): its commands are setup.
+	setupSteps = "copilot-setup-steps"
+	// maxWorkflow bounds one workflow, in bytes; the parser takes more memory than the file.
+	maxWorkflow = 256 << 10
+	// maxWorkflows bounds how many workflows are read.
+	maxWorkflows = 40
+	// maxRows bounds the combinations of a matrix.
+	maxRows = 256
+)
+
+// The parts of a workflow that are read. Of a wrong form they are as if absent.
+type (
+	workflow struct {
+		Name     string    `yaml:"name"`
+		On       yaml.Node `yaml:"on"`
+		Env      yaml.Node `yaml:"env"`
+		Defaults defaults  `yaml:"defaults"`
+		Jobs     yaml.Node `yaml:"jobs"`
+	}
+	defaults struct {
+		Run struct {
+			Dir string `yaml:"working-directory"`
+		} `yaml:"run"`
+	}
+	workflowJob struct {
+		Name     string    `yaml:"name"`
+		If       string    `yaml:"if"`
+		RunsOn   yaml.Node `yaml:"runs-on"`
+		Env      yaml.Node `yaml:"env"`
+		Defaults defaults  `yaml:"defaults"`
+		Strategy struct {
+			Matrix yaml.Node `yaml:"matrix"`
+		} `yaml:"strategy"`
+		Services yaml.Node      `yaml:"services"`
+		Steps    []workflowStep `yaml:"steps"`
+		Uses     string         `yaml:"uses"`
+	}
+	workflowStep struct {
+		If       string               `yaml:"if"`
+		Uses     yaml.Node            `yaml:"uses"`
+		Run      yaml.Node            `yaml:"run"`
+		Env      yaml.Node            `yaml:"env"`
+		Dir      string               `yaml:"working-directory"`
+		With     map[string]yaml.Node `yaml:"with"`
+		Tolerant string               `yaml:"continue-on-error"`
+	}
+	workflowService struct {
+		Image   string    `yaml:"image"`
+		Env     yaml.Node `yaml:"env"`
+		Ports   []string  `yaml:"ports"`
+		Options string    `yaml:"options"`
+		Command yaml.Node `yaml:"command"`
+	}
+)
+
+// githubActions reads the workflows of GitHub Actions.
+type githubActions struct{ *detector }
+
+func (d githubActions) jobs() (jobs []*job) {
+	names := d.names(".github/workflows", "*.yml", "*.yaml")
+	if len(names) > maxWorkflows {
+		d.omit(Position{File: ".github/workflows"}, "workflows", "only the first %d are read", maxWorkflows)
+		names = names[:maxWorkflows]
+	}
+	flows := map[string]*workflow{}
+	all := 0
+	for _, n := range names {
+		if f := d.open(n); f != nil {
+			all += len(f.text)
+		}
+		if all > maxAllWorkflows {
+			d.omit(Position{File: n}, "workflows", "they are larger than 1 MB together: neither this one nor those after it are read")
+			break
+		}
+		if w := d.workflow(n); w != nil {
+			flows[n] = w
+		}
+	}
+	called := map[string]bool{}
+	for _, n := range sortedKeys(flows) {
+		if !flows[n].judges() {
+			continue
+		}
+		pairs(&flows[n].Jobs, func(_, value *yaml.Node) {
+			var j workflowJob
+			_ = value.Decode(&j)
+			if file, local := strings.CutPrefix(j.Uses, "./"); local && (&scope{}).holds(j.If) {
+				called[path.Clean(file)] = true
+			}
+		})
+	}
+	for _, n := range sortedKeys(flows) {
+		w := flows[n]
+		pairs(&w.Jobs, func(key, value *yaml.Node) {
+			if key.Value == setupSteps || w.judges() || called[n] {
+				if j := d.job(n, w, key, value); j != nil && key.Value == setupSteps {
+					d.steps = append(d.steps, j.commands...)
+					for _, t := range j.tools {
+						d.hint(hintPipeline, t.At, t.Name, t.Version)
+					}
+					for _, s := range j.services {
+						d.serve(s)
+					}
+				} else if j != nil {
+					jobs = append(jobs, j)
+				}
+			}
+		})
+	}
+	return jobs
+}
+
+// pairs calls a function for the entries of a mapping, those of merge keys included.
+func pairs(n *yaml.Node, each func(key, value *yaml.Node)) {
+	for n.Kind == yaml.AliasNode || n.Kind == yaml.DocumentNode && len(n.Content) == 1 {
+		if n.Kind == yaml.AliasNode {
+			n = n.Alias
+		} else {
+			n = n.Content[0]
+		}
+	}
+	if n.Kind != yaml.MappingNode {
+		return
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == "<<" {
+			pairs(n.Content[i+1], each)
+			continue
+		}
+		value := n.Content[i+1]
+		if value.Kind == yaml.AliasNode {
+			value = value.Alias
+		}
+		each(n.Content[i], value)
+	}
+}
+
+func (d githubActions) workflow(name string) *workflow {
+	f := d.open(name)
+	if f == nil {
+		return nil
+	}
+	if len(f.text) > maxWorkflow {
+		d.omit(Position{File: name}, name, "it is larger than 256 kB")
+		return nil
+	}
+	var bounded any // decoding bounds what aliases multiply, which nodes do not
+	if err := yaml.Unmarshal([]byte(f.text), &bounded); err != nil {
+		d.omit(Position{File: name}, name, "%v", err)
+		return nil
+	}
+	var w workflow
+	_ = yaml.Unmarshal([]byte(f.text), &w)
+	return &w
+}
+
+// judges reports whether a workflow runs for pull requests or pushes to the default branch.
+func (w *workflow) judges() bool {
+	events := []string{"push", "pull_request", "merge_group"}
+	switch on := &w.On; on.Kind {
+	case yaml.ScalarNode:
+		return slices.Contains(events, on.Value)
+	case yaml.SequenceNode:
+		return slices.ContainsFunc(on.Content, func(n *yaml.Node) bool { return slices.Contains(events, n.Value) })
+	}
+	found := false
+	pairs(&w.On, func(key, value *yaml.Node) {
+		var filter struct{ Branches, Tags, Types []string }
+		_ = value.Decode(&filter)
+		switch {
+		case key.Value == "push":
+			found = found || (len(filter.Tags) == 0 || len(filter.Branches) > 0) && defaultBranch(filter.Branches)
+		case slices.Contains(events, key.Value):
+			types := len(filter.Types) == 0 || slices.Contains(filter.Types, "opened") || slices.Contains(filter.Types, "synchronize")
+			found = found || types
+		}
+	})
+	return found
+}
+
+// defaultBranch reports whether patterns of branches can mean the default branch.
+func defaultBranch(patterns []string) bool {
+	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool {
+		return regexp.MustCompile(`^(?:main|master|trunk|develop(?:ment)?|dev|next|default|\*\*?|[0-9v][\w.*-]*)$`).MatchString(p)
+	})
+}
+
+// job reads a job with one row of its matrix; nil if it does not run on Linux for pull requests or pushes.
+func (d githubActions) job(file string, w *workflow, key, value *yaml.Node) *job {
+	var in workflowJob
+	_ = value.Decode(&in)
+	rows, base := matrix(&in.Strategy.Matrix)
+	var linux []*scope
+	for i, row := range rows {
+		s := &scope{matrix: row, extra: i >= base, env: map[string]string{}}
+		if s.linux(&in.RunsOn) && s.holds(in.If) {
+			linux = append(linux, s)
+		}
+	}
+	if len(linux) == 0 || in.Uses != "" {
+		return nil
+	}
+	row := sensible(linux)
+	name := key.Value
+	if label, known, _ := row.fill(in.Name); known && label != "" {
+		name += " " + label
+	}
+	j := &job{name: name, at: Position{File: file, Line: key.Line}, aside: aside(path.Base(file), w.Name, key.Value, in.Name)}
+	workflowEnv := d.env(file, &w.Env, row, &j.secrets)
+	jobEnv := d.env(file, &in.Env, row, &j.secrets)
+	for _, v := range append(slices.Clone(workflowEnv), jobEnv...) {
+		row.env[v.Name] = v.Value
+	}
+	j.env = append(jobEnv, workflowEnv...)
+	pairs(&in.Services, func(name, value *yaml.Node) { d.service(j, file, name, value, row) })
+	for i := range in.Steps {
+		st := &in.Steps[i]
+		if !row.holds(st.If) || st.Tolerant == "true" {
+			continue
+		}
+		if st.Uses.Value != "" {
+			d.action(j, file, st, linux, row)
+			continue
+		}
+		d.run(j, file, w, &in, st, row)
+	}
+	return j
+}
+
+// linux reports whether a job runs on Linux, as far as its file says.
+func (s *scope) linux(runsOn *yaml.Node) bool {
+	labels := runsOn.Content
+	if runsOn.Kind == yaml.ScalarNode {
+		labels = []*yaml.Node{runsOn}
+	}
+	for _, l := range labels {
+		label, _, _ := s.fill(l.Value)
+		if regexp.MustCompile(`(?i)^(?:windows|macos|mac)|arm|freebsd`).MatchString(label) {
+			return false
+		}
+	}
+	return true
+}
+
+// run takes the commands of a step.
+func (d githubActions) run(j *job, file string, w *workflow, in *workflowJob, st *workflowStep, row *scope) {
+	at := Position{File: file, Line: st.Run.Line}
+	var needed []Var
+	env := d.env(file, &st.Env, row, &needed)
+	needed = slices.DeleteFunc(needed, func(v Var) bool { return idleVariable.MatchString(v.Name) })
+	dir := "."
+	for _, level := range []string{w.Defaults.Run.Dir, in.Defaults.Run.Dir, st.Dir} {
+		if filled, known, _ := row.fill(level); level != "" && known {
+			dir = within(".", filled)
+		} else if level != "" {
+			dir = level
+		}
+	}
+	content, known, secret := row.fill(st.Run.Value)
+	if !known || strings.Contains(content, "GITHUB_") {
+		if !secret && checkJobs.MatchString(j.name) && !j.aside {
+			if first, _, _ := strings.Cut(st.Run.Value, "\n"); !nothing.MatchString(first) {
+				d.omit(at, first, "it depends on values that only a run of the pipeline has")
+			}
+		}
+		if secret {
+			d.omit(at, "run", "it needs a secret")
+		}
+		return
+	}
+	for _, c := range script(content, dir, at) {
+		c.env = append(c.env, env...)
+		j.commands = append(j.commands, step{command: c, secret: secret || len(needed) > 0})
+	}
+}
+
+// env reads the variables of a workflow, a job or a step. Those that need a secret are added to secrets.
+func (d githubActions) env(file string, n *yaml.Node, row *scope, secrets *[]Var) (vars []Var) {
+	pairs(n, func(key, value *yaml.Node) {
+		at := Position{File: file, Line: key.Line}
+		filled, known, secret := row.fill(value.Value)
+		switch {
+		case secret:
+			*secrets = append(*secrets, Var{key.Value, "", at})
+		case known && value.Kind == yaml.ScalarNode && (filled != "" || value.Value == ""):
+			vars = append(vars, Var{key.Value, filled, at})
+		}
+	})
+	return vars
+}
+
+// actionTools are actions that install a tool, and the input with its version.
+var actionTools = map[string]struct{ tool, input string }{
+	"actions/setup-node":     {"node", "node-version"},
+	"actions/setup-go":       {"go", "go-version"},
+	"actions/setup-python":   {"python", "python-version"},
+	"actions/setup-java":     {"java", "java-version"},
+	"pnpm/action-setup":      {"pnpm", "version"},
+	"oven-sh/setup-bun":      {"bun", "bun-version"},
+	"ruby/setup-ruby":        {"ruby", "ruby-version"},
+	"shivammathur/setup-php": {"php", "php-version"},
+	"astral-sh/setup-uv":     {"uv", "version"},
+	"denoland/setup-deno":    {"deno", "deno-version"},
+}
+
+// actionChecks are actions that check by themselves: the command, with the input that has its arguments, and how it is installed.
+// An action without a command installs a program that setup has no short way to install.
+var actionChecks = map[string]struct{ command, args, usual, install string }{
+	"astral-sh/ruff-action":          {"ruff", "args", "check", "ruff"},
+	"chartboost/ruff-action":         {"ruff", "args", "check", "ruff"},
+	"psf/black":                      {"black", "options", "--check .", "black"},
+	"golangci/golangci-lint-action":  {},
+	"dominikh/staticcheck-action":    {},
+	"biomejs/setup-biome":            {},
+	"pre-commit/action":              {},
+	"crate-ci/typos":                 {},
+	"ludeeus/action-shellcheck":      {},
+	"reviewdog/action-golangci-lint": {},
+	"actions-rs/clippy-check":        {},
+	"super-linter/super-linter":      {},
+	"jakebailey/pyright-action":      {},
+}
+
+// action takes the versions and checks of an action.
+func (d githubActions) action(j *job, file string, st *workflowStep, rows []*scope, row *scope) {
+	at := Position{File: file, Line: st.Uses.Line}
+	if dir, local := strings.CutPrefix(st.Uses.Value, "./"); local {
+		d.composite(j, path.Clean(dir), st, rows, row)
+		return
+	}
+	uses, _, _ := strings.Cut(strings.ToLower(st.Uses.Value), "@")
+	with := func(s *scope, name string) string {
+		n := st.With[name]
+		v, known, _ := s.fill(n.Value)
+		if !known {
+			return ""
+		}
+		return v
+	}
+	if uses == "actions/checkout" {
+		j.modules = j.modules || with(row, "repository") == "" && slices.Contains([]string{"true", "recursive"}, with(row, "submodules"))
+		return
+	}
+	if known, ok := actionTools[uses]; ok {
+		var all []string
+		for _, s := range rows {
+			if v := plainVersion(with(s, known.input)); v != "" && !slices.Contains(all, v) {
+				all = append(all, v)
+			}
+		}
+		if len(all) > 1 {
+			all = slices.DeleteFunc(all, func(v string) bool { return !plainNumber.MatchString(v) })
+		}
+		if len(all) > 0 && !slices.Contains([]string{"latest", "stable", "lts/*", "node", "current", "oldstable"}, all[0]) {
+			slices.SortFunc(all, versions.Compare)
+			j.tools = append(j.tools, Tool{known.tool, strings.Join(all, " || "), at})
+		}
+		return
+	}
+	check, ok := actionChecks[uses]
+	switch {
+	case !ok || j.aside:
+	case check.command == "":
+		d.omit(at, st.Uses.Value[:len(uses)], "the sandbox does not have its program; a project file can install it under setup")
+	default:
+		args := with(row, check.args)
+		if args == "" {
+			args = check.usual
+		}
+		name := check.install
+		if v := with(row, "version"); plainNumber.MatchString(v) {
+			name += "==" + v
+		}
+		c := command{text: "pip install " + name, dir: ".", at: at}
+		j.commands = append(j.commands, step{command: c}, step{command: command{text: check.command + " " + args, dir: ".", at: at}})
+	}
+}
+
+// composite takes the steps of an action of the repository.
+func (d githubActions) composite(j *job, dir string, st *workflowStep, rows []*scope, row *scope) {
+	f := (&detector{d.source, dir}).first("action.yml", "action.yaml")
+	var action struct {
+		Inputs map[string]struct {
+			Default string `yaml:"default"`
+		} `yaml:"inputs"`
+		Runs struct {
+			Steps []workflowStep `yaml:"steps"`
+		} `yaml:"runs"`
+	}
+	if f == nil || len(f.text) > maxWorkflow || yaml.Unmarshal([]byte(f.text), &action) != nil || row.inputs != nil {
+		return
+	}
+	inner := *row
+	inner.inputs = map[string]any{}
+	for name, in := range action.Inputs {
+		inner.inputs[name] = in.Default
+	}
+	for name, value := range st.With {
+		if v, known, _ := row.fill(value.Value); known {
+			inner.inputs[name] = v
+		} else {
+			inner.inputs[name] = unknown{}
+		}
+	}
+	for i := range action.Runs.Steps {
+		s := &action.Runs.Steps[i]
+		switch {
+		case !inner.holds(s.If):
+		case s.Uses.Value != "":
+			d.action(j, f.name, s, rows, &inner)
+		default:
+			d.run(j, f.name, &workflow{}, &workflowJob{}, s, &inner)
+		}
+	}
+}
+
+var plainNumber = regexp.MustCompile(`^[0-9]+(?:\.[0-9x*]+)*$`)
+
+// service takes a container beside a job.
+func (d githubActions) service(j *job, file string, name, value *yaml.Node, row *scope) {
+	at := Position{File: file, Line: name.Line}
+	var in workflowService
+	if value.Kind == yaml.ScalarNode {
+		in.Image = value.Value
+	} else {
+		_ = value.Decode(&in)
+	}
+	image, known, _ := row.fill(in.Image)
+	if !known {
+		d.omit(at, "services."+name.Value, "its image depends on values that only a run of the pipeline has")
+		return
+	}
+	s := Service{Name: name.Value, Image: image, At: at, Health: healthOptions(in.Options)}
+	var written []any
+	for _, p := range in.Ports {
+		if port, known, _ := row.fill(p); known && portOf(containerPart(port)) != 0 {
+			s.Ports = append(s.Ports, containerPart(port))
+			written = append(written, port)
+		}
+	}
+	s.Ports = published(s.Ports, hostPorts(written, nil))
+	var secrets []Var
+	vars := d.env(file, &in.Env, row, &secrets)
+	for _, v := range secrets {
+		d.omit(v.At, "services."+name.Value+".env."+v.Name, "it needs a secret")
+	}
+	s.Env = d.variablesOf(name.Value, vars)
+	if text, known, _ := row.fill(in.Command.Value); known && text != "" {
+		s.Command = strings.Fields(text)
+	}
+	for _, n := range in.Command.Content {
+		s.Command = append(s.Command, n.Value)
+	}
+	j.services = append(j.services, s)
+}
+
+var healthOption = regexp.MustCompile(`--health-(cmd|interval|timeout|retries)[ =]+("[^"]*"|'[^']*'|\S+)`)
+
+// healthOptions reads the options of `docker create` that say when a container is healthy.
+func healthOptions(options string) (h Health) {
+	for _, m := range healthOption.FindAllStringSubmatch(options, -1) {
+		value := strings.Trim(m[2], `"'`)
+		switch m[1] {
+		case "cmd":
+			h.Test = []string{"CMD-SHELL", value}
+		case "interval":
+			h.Interval = goSpan(value)
+		case "timeout":
+			h.Timeout = goSpan(value)
+		case "retries":
+			h.Retries = portOf(value)
+		}
+	}
+	if len(h.Test) == 0 {
+		return Health{}
+	}
+	return h
+}
+
+func goSpan(s string) string {
+	if t, err := time.ParseDuration(s); err != nil || t <= 0 {
+		return ""
+	}
+	return s
+}
+
+// matrix returns the combinations of a matrix, the first base of which are products; one without a value if there is none, or if only a run
+// has it.
+func matrix(n *yaml.Node) (rows []map[string]any, base int) {
+	rows = []map[string]any{{}}
+	var keys []string
+	var include, exclude []map[string]any
+	pairs(n, func(key, value *yaml.Node) {
+		switch key.Value {
+		case "include":
+			_ = value.Decode(&include)
+			return
+		case "exclude":
+			_ = value.Decode(&exclude)
+			return
+		}
+		var values []any
+		if value.Decode(&values) != nil || len(values) == 0 {
+			values = []any{unknown{}}
+		}
+		keys = append(keys, key.Value)
+		var next []map[string]any
+		for _, row := range rows {
+			for _, v := range values {
+				if len(next) < maxRows {
+					next = append(next, with(row, key.Value, v))
+				}
+			}
+		}
+		rows = next
+	})
+	if n.Kind == yaml.ScalarNode && n.Value != "" {
+		return []map[string]any{nil}, 1
+	}
+	rows = slices.DeleteFunc(rows, func(row map[string]any) bool {
+		return slices.ContainsFunc(exclude, func(e map[string]any) bool { return len(e) > 0 && agrees(row, e, sortedKeys(e)) })
+	})
+	base = len(rows)
+	if len(keys) == 0 && len(include) > 0 {
+		rows, base = nil, 0
+	}
+	for _, in := range include {
+		shared := slices.DeleteFunc(slices.Clone(keys), func(k string) bool { _, ok := in[k]; return !ok })
+		extends := false
+		for i := range rows[:base] {
+			if agrees(rows[i], in, shared) {
+				extends = true
+				for k, v := range in {
+					rows[i] = with(rows[i], k, v)
+				}
+			}
+		}
+		if !extends && len(rows) < maxRows {
+			rows = append(rows, in)
+		}
+	}
+	return rows, base
+}
+
+func with(row map[string]any, key string, value any) map[string]any {
+	next := map[string]any{key: value}
+	for k, v := range row {
+		if k != key {
+			next[k] = v
+		}
+	}
+	return next
+}
+
+func agrees(row, other map[string]any, keys []string) bool {
+	return !slices.ContainsFunc(keys, func(k string) bool { return fmt.Sprint(row[k]) != fmt.Sprint(other[k]) })
+}
+
+// unusual are values of a matrix that are not what most users have.
+var unusual = regexp.MustCompile(`(?i)nightly|head|next|canary|alpha|beta|dev|edge|\brc|pypy|graal|jruby|truffle|experimental|minimal|lowest|[0-9]t$`)
+
+// sensible chooses a row of a matrix: usual values, and the newest versions.
+func sensible(rows []*scope) *scope {
+	best := rows[0]
+	odd := func(s *scope) (n int) {
+		if s.extra {
+			n++
+		}
+		for k, v := range s.matrix {
+			if unusual.MatchString(fmt.Sprint(v)) || regexp.MustCompile(`(?i)experimental|allow|fail`).MatchString(k) && truth(v) {
+				n++
+			}
+		}
+		return n
+	}
+	for _, s := range rows[1:] {
+		switch {
+		case odd(s) > odd(best), len(s.matrix) > len(best.matrix) && odd(s) == odd(best) && !newer(s, best):
+		case odd(s) < odd(best), newer(s, best):
+			best = s
+		}
+	}
+	return best
+}
+
+// newer reports whether a row has a newer version, and no older one.
+func newer(a, b *scope) bool {
+	found := false
+	for k, v := range a.matrix {
+		x, y := fmt.Sprint(v), fmt.Sprint(b.matrix[k])
+		if !plainNumber.MatchString(x) || !plainNumber.MatchString(y) {
+			continue
+		}
+		switch versions.Compare(x, y) {
+		case 1:
+			found = true
+		case -1:
+			return false
+		}
+	}
+	return found
+}

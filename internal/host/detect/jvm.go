@@ -1,0 +1,77 @@
+package detect
+
+import "regexp"
+
+var maven = ecosystem{
+	name: "maven", files: []string{"pom.xml"},
+	launchers: regexp.MustCompile(`^(?:sh )?(?:\./)?(?:mvnw|mvn)\b`),
+	rules: []rule{
+		{words: "", kind: kindTest, whole: regexp.MustCompile(`\s(?:test|verify|install|package)(?:\s|$)`), narrow: regexp.MustCompile(`\s(?:-pl|--projects|-Dtest=|-Dit\.test=|-P\S*|--activate-profiles)`)},
+	},
+}
+
+func readMaven(d *detector, p *part) {
+	f := d.open("pom.xml")
+	if f == nil || d.gradleRules() {
+		return
+	}
+	run := "mvn"
+	d.matched(f, pomRelease, "java", ">=")
+	d.need(Position{File: f.name}, "default-jdk-headless")
+	if d.has("mvnw") {
+		run = "sh ./mvnw"
+	} else {
+		d.need(Position{File: f.name}, "maven")
+	}
+	p.install(Position{File: f.name}, run+" --batch-mode --quiet test-compile")
+	p.convention(Position{File: f.name}, run+" --batch-mode verify")
+	d.jvmMembers("pom.xml")
+}
+
+var gradle = ecosystem{
+	name: "gradle", files: []string{"build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"},
+	launchers: regexp.MustCompile(`^(?:sh )?(?:\./)?(?:gradlew|gradle)\b`),
+	rules: []rule{
+		{words: "", kind: kindTest, whole: regexp.MustCompile(`\s(?:test|check|build)(?:\s|$)`), narrow: regexp.MustCompile(`\s:\w|\s--tests\b|\s-p\s|\s-x\s`)},
+	},
+}
+
+func readGradle(d *detector, p *part) {
+	f := d.first("build.gradle.kts", "build.gradle", "settings.gradle.kts", "settings.gradle")
+	if f == nil || d.has("pom.xml") && !d.gradleRules() {
+		return
+	}
+	run := "gradle"
+	d.need(Position{File: f.name}, "default-jdk-headless")
+	if d.has("gradlew") {
+		run = "sh ./gradlew"
+	} else {
+		d.need(Position{File: f.name}, "gradle")
+	}
+	// The JDK that runs Gradle is the pipeline's; a toolchain may be an older one, which Gradle fetches.
+	if m := gradleJava.FindStringSubmatch(f.text); m != nil {
+		d.hint(hintManifest, f.find(gradleJava), "java", ">="+m[1]+m[2])
+	}
+	p.install(Position{File: f.name}, run+" --no-daemon --quiet testClasses")
+	p.convention(Position{File: f.name}, run+" --no-daemon check")
+	d.jvmMembers("build.gradle", "build.gradle.kts")
+}
+
+var (
+	pomRelease = regexp.MustCompile(`<(?:maven\.compiler\.(?:release|target)|java\.version|release)>\s*(?:1\.)?([0-9]{1,2})\s*</`)
+	gradleJava = regexp.MustCompile(`JavaLanguageVersion\.of\(\s*"?([0-9]{1,2})"?\s*\)|jvmToolchain\(\s*([0-9]{1,2})\s*\)`)
+)
+
+// gradleRules reports whether Gradle builds a directory that has a file of Maven, too: setup and checks use one of them.
+func (d *detector) gradleRules() bool {
+	return d.has("gradlew") && !d.has("mvnw") && (d.has("build.gradle") || d.has("build.gradle.kts"))
+}
+
+// jvmMembers marks the modules of a build.
+func (d *detector) jvmMembers(files ...string) {
+	for _, dir := range d.manifestDirs() {
+		if len((&detector{d.source, dir}).names(".", files...)) > 0 {
+			d.member(dir)
+		}
+	}
+}

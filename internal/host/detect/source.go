@@ -1,0 +1,171 @@
+package detect
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// maxFile bounds the size of a file, in bytes.
+const maxFile = 1 << 20
+
+// source is a repository, and what was read of it.
+type source struct {
+	*collector
+	ctx   context.Context // of the one call of Detect
+	tree  fs.FS
+	cache map[string]*file
+	parts map[string]*part // by directory and ecosystem
+	order []*part
+	dirs  []string // with a manifest, at most maxDepth deep
+	// members are directories that belong to the project of another one, and patterns name those of workspaces.
+	members, patterns []string
+	pip               string // what pipelines install with pip
+	steps             []step // of the setup job of a pipeline
+}
+
+type file struct {
+	name string
+	text string
+	ends []int // of its lines, once needed
+}
+
+// open returns a file of the directory; nil if it is absent, not regular or too large, and the last two are omissions.
+func (d *detector) open(name string) *file { return d.at(path.Join(d.dir, name)) }
+
+// at returns a file by its path in the repository.
+func (s *source) at(name string) *file {
+	if f, known := s.cache[name]; known {
+		return f
+	}
+	f, err := readFile(s.tree, name)
+	s.cache[name] = f
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.omit(Position{File: name}, name, "%v", err)
+	}
+	return f
+}
+
+var errTooLarge = errors.New("it is larger than 1 MB")
+
+func readFile(tree fs.FS, name string) (*file, error) {
+	if !fs.ValidPath(name) {
+		return nil, fs.ErrNotExist
+	}
+	st, err := fs.Stat(tree, name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && linked(tree, name):
+		return nil, errors.New("it is below a symbolic link or a submodule, which is not followed")
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fs.ErrNotExist
+	case err != nil:
+		return nil, errors.New("it cannot be read, or is a symbolic link that leads out of the repository")
+	case st.IsDir():
+		return nil, fs.ErrNotExist
+	case !st.Mode().IsRegular():
+		return nil, errors.New("it is not a regular file")
+	case st.Size() > maxFile:
+		return nil, errTooLarge
+	}
+	f, err := tree.Open(name)
+	if err != nil {
+		return nil, errors.New("it cannot be read")
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	switch {
+	case err != nil:
+		return nil, errors.New("it cannot be read")
+	case len(b) > maxFile:
+		return nil, errTooLarge
+	}
+	b = bytes.TrimPrefix(b, []byte("\uFEFF"))
+	return &file{name: name, text: string(bytes.ReplaceAll(b, []byte("\r\n"), []byte("\n")))}, nil
+}
+
+// first returns the first of several files that exists.
+func (d *detector) first(names ...string) *file {
+	for _, n := range names {
+		if f := d.open(n); f != nil {
+			return f
+		}
+	}
+	return nil
+}
+
+// has reports whether a regular file exists, of any size.
+func (d *detector) has(name string) bool {
+	name = path.Join(d.dir, name)
+	st, err := fs.Stat(d.tree, name)
+	return err == nil && st.Mode().IsRegular()
+}
+
+// isDir reports whether the repository has a directory.
+func (s *source) isDir(dir string) bool {
+	st, err := fs.Stat(s.tree, dir)
+	return fs.ValidPath(dir) && err == nil && st.IsDir()
+}
+
+// names lists the files of a directory that match a pattern of path.Match, sorted.
+func (d *detector) names(dir string, patterns ...string) (names []string) {
+	entries, err := fs.ReadDir(d.tree, path.Join(d.dir, dir))
+	if err != nil {
+		return nil
+	}
+	for _, e := range d.plainNames(path.Join(d.dir, dir), entries) {
+		for _, p := range patterns {
+			if ok, _ := path.Match(p, e.Name()); ok && !e.IsDir() {
+				names = append(names, path.Join(dir, e.Name()))
+			}
+		}
+	}
+	return names
+}
+
+// subdirs lists the directories of a directory without hidden ones, as paths in the repository.
+func (s *source) subdirs(dir string) (dirs []string) {
+	const most = 200
+	entries, err := fs.ReadDir(s.tree, dir)
+	if err != nil {
+		return nil
+	}
+	for _, e := range s.plainNames(dir, entries) {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && !slices.Contains(foreignDirs, e.Name()) && len(dirs) < most {
+			dirs = append(dirs, path.Join(dir, e.Name()))
+		}
+	}
+	return dirs
+}
+
+// foreignDirs hold code of others, outputs, or inputs of tests.
+var foreignDirs = []string{"node_modules", "vendor", "third_party", "testdata", "fixtures", "target", "dist", "build", "deps"}
+
+func (f *file) line(offset int) Position {
+	if f.ends == nil {
+		f.ends = []int{}
+		for i := range len(f.text) {
+			if f.text[i] == '\n' {
+				f.ends = append(f.ends, i)
+			}
+		}
+	}
+	before, _ := slices.BinarySearch(f.ends, offset)
+	return Position{File: f.name, Line: 1 + before}
+}
+
+// find returns the line of the first match, otherwise the whole file.
+func (f *file) find(re *regexp.Regexp) Position {
+	if m := re.FindStringIndex(f.text); m != nil {
+		return f.line(m[0])
+	}
+	return Position{File: f.name}
+}
+
+// whole returns the position of a file of the directory.
+func (d *detector) whole(name string) Position { return Position{File: path.Join(d.dir, name)} }
