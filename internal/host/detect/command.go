@@ -44,7 +44,8 @@ func script(content, dir string, at Position) (all []command) {
 			continue
 		}
 		parts := ands.Split(line, -1)
-		if strings.HasPrefix(line, "(") || slices.ContainsFunc(parts, func(p string) bool { return strings.Count(p, `"`)%2+strings.Count(p, `'`)%2 > 0 }) {
+		open := func(p string) bool { return strings.Count(p, `"`)%2+strings.Count(p, `'`)%2 > 0 }
+		if strings.HasPrefix(line, "(") || slices.ContainsFunc(parts, open) {
 			parts = []string{line}
 		}
 		for _, part := range parts {
@@ -187,21 +188,27 @@ func (e *ecosystem) hooks() hooks {
 var (
 	inQuotes  = regexp.MustCompile("\"[^\"$`]*\"|'[^']*'")
 	quoted    = regexp.MustCompile(`"[^"]*"|'[^']*'`)
-	publishes = regexp.MustCompile(`(?i)(?:^|[\s:_/.-])(?:publish|deploy|release|upload|push|login|goreleaser|twine|semantic-release|rsync|scp|ssh|kubectl|helm|` +
-		`terraform|vercel|netlify|firebase|heroku|flyctl|wrangler|aws|gcloud|codecov|coveralls)(?:$|[\s:_/-])|^(?:gh|git (?:commit|tag|merge|rebase|checkout|clone)) `)
+	publishes = regexp.MustCompile(`(?i)(?:^|[\s:_/.-])` +
+		among(`publish deploy release upload push login goreleaser twine semantic-release rsync
+		scp ssh kubectl helm terraform vercel netlify firebase heroku flyctl wrangler aws gcloud codecov coveralls`) + `(?:$|[\s:_/-])|` +
+		`^(?:gh|git (?:commit|tag|merge|rebase|checkout|clone)) `)
 	releaseFlag = regexp.MustCompile(`(?i)\bmigrate deploy\b|\blsb_release\b|\s--?[\w-]*release[\w-]*(?:[= ]\S+)?|\sassembleRelease\S*`)
 	skipsTests  = regexp.MustCompile(`(?i)-D(?:maven\.test\.skip|skipTests|skipITs)(?:=true)?(?:\s|$)|\s-x\s+(?:test|check)\b|--skip-tests?\b`)
-	nothing     = regexp.MustCompile(`^(?:echo|printf|set|true|:|ls|pwd|which|cat|env|date|sleep|df|free|uname|git (?:config|fetch|log|status|version|diff)|docker (?:ps|version|info|images|logs|pull)|` +
+	nothing     = regexp.MustCompile(`^(?:` + among(`echo printf set true : ls pwd which cat env date sleep df free uname`) +
+		`|git (?:config|fetch|log|status|version|diff)|docker (?:ps|version|info|images|logs|pull)|` +
 		`corepack|nvm|npm (?:config|i(?:nstall)? (?:-g|--global|-fg)|audit|ls)|\S+ (?:--version|-V|version)$)(?:\s|$)`)
-	watches     = regexp.MustCompile(`--watch(?:All)?(?:\s|$|=true)|\bnodemon\b|(?:^|\s)watch(?:\s|$)|^(?:tsc|mocha|vitest) (?:.* )?-w(?:\s|$)`)
+	watches = regexp.MustCompile(`--watch(?:All)?(?:\s|$|=true)|\bnodemon\b|(?:^|\s)watch(?:\s|$)|` +
+		`^(?:tsc|mocha|vitest) (?:.* )?-w(?:\s|$)`)
 	rewrites    = regexp.MustCompile(`\s(?:--fix\S*|--write|--autocorrect\S*|--auto-correct\S*)(?:\s|$)`)
 	placeholder = regexp.MustCompile(`^(?:echo|exit|true|:)(?:\s|$)`)
 	unitOnly    = regexp.MustCompile(`(?i)\bunit`)
 )
 
 // missing are programs that pipelines install by actions or scripts, and that setup has no short way to install.
-var missing = regexp.MustCompile(`(?:^|[\s;&(@/])(golangci-lint|staticcheck|gotestsum|ginkgo|buf|pre-commit|tox|nox|hadolint|actionlint|act|bazel|bazelisk|buck2|` +
-	`just|task|mage|earthly|nix|kind|minikube|cross|cargo-hack|cargo-nextest|reuse|markdownlint|markdownlint-cli2|vale|lychee|docker-compose|docker)(?:\s|$)`)
+var missing = regexp.MustCompile(`(?:^|[\s;&(@/])(` +
+	among(`golangci-lint staticcheck gotestsum ginkgo buf pre-commit tox nox hadolint actionlint act
+	bazel bazelisk buck2 just task mage earthly nix kind minikube cross cargo-hack cargo-nextest reuse
+	markdownlint markdownlint-cli2 vale lychee 	docker-compose docker`) + `)(?:\s|$)`)
 
 // classify finds what a command is for. d is the detector of its directory.
 func (d *detector) classify(text string, depth int) verdict {
@@ -279,6 +286,14 @@ func toolOf(words string) string {
 	return shortName(path.Base(first))
 }
 
+// among matches one of several words.
+func among(words string) string { return "(?:" + strings.Join(strings.Fields(words), "|") + ")" }
+
+// taskName matches a name that is one of several words, or begins with one.
+func taskName(words string) *regexp.Regexp {
+	return regexp.MustCompile("^" + among(words) + "(?:[:_-]|$)")
+}
+
 // taskKinds are the names of tasks: scripts of package.json and composer.json, tasks of Deno, targets of a Makefile.
 var taskKinds = []struct {
 	name   *regexp.Regexp
@@ -287,13 +302,15 @@ var taskKinds = []struct {
 }{
 	{regexp.MustCompile(`[:_-](?:fix|write|watch|update|dev|debug|ui|open|serve)$|^(?:fix|watch)`), kindRefused, false},
 	{regexp.MustCompile(`^tests?(?:[:_-](?:ci|all|run|cov|coverage|once|node|js))?$`), kindTest, false},
-	{regexp.MustCompile(`^(?:tests?[:_-](?:types?|typescript|tsd|dts)|types?[:_-](?:check|test)|check[:_-]types?|type-?check|types|tsc|phpstan|psalm|mypy|analy[sz]e|stan)(?:[:_-]|$)`), kindTypecheck, false},
-	{regexp.MustCompile(`^(?:tests?[:_-](?:lint|style)|lint|eslint|cs|phpcs|style|stylelint|rubocop|check[:_-](?:lint|style))(?:[:_-]|$)`), kindLint, false},
+	{taskName(`tests?[:_-](?:types?|typescript|tsd|dts) types?[:_-](?:check|test) check[:_-]types? type-?check types tsc phpstan psalm mypy
+		analy[sz]e stan`), kindTypecheck, false},
+	{taskName(`tests?[:_-](?:lint|style) lint eslint cs phpcs style stylelint rubocop check[:_-](?:lint|style)`), kindLint, false},
 	{regexp.MustCompile(`^(?:(?:format|fmt|prettier|pint)[:_-](?:check|ci|test)|check[:_-](?:format|fmt))`), kindFormat, false},
-	{regexp.MustCompile(`^(?:tests?|units?|e2e|integration|spec)(?:[:_-]|$)`), kindTest, true},
-	{regexp.MustCompile(`^build(?:[:_-]|$)`), kindBuild, false},
+	{taskName(`tests? units? e2e integration spec`), kindTest, true},
+	{taskName(`build`), kindBuild, false},
 	{regexp.MustCompile(`^(?:check|verify|validate|ci)$`), kindCheck, false},
-	{regexp.MustCompile(`^(?:generate|gen|codegen|prepare|compile|db|migrate|migration|seed|setup|prisma|bootstrap|deps|proto|init|vendor)(?:[:_-]|$)`), kindPrepare, false},
+	{taskName(`generate gen codegen prepare compile db migrate migration seed setup prisma bootstrap deps proto init
+		vendor`), kindPrepare, false},
 }
 
 // task judges a named task by its name and its content.
@@ -360,8 +377,10 @@ func (d *detector) inner(v *verdict, text string, depth int) {
 
 // preparing are commands that a pipeline runs between the install and the checks.
 var preparing = regexp.MustCompile(`^(?:mkdir (?:-p )?[\w./ -]+$|cp (?:-\w+ )?[\w./*-]+ [\w./-]+$|` +
-	`(?:npx|pnpm(?: exec)?|yarn|bunx) (?:playwright install|prisma (?:generate|migrate deploy|db push)|cypress install|drizzle-kit (?:migrate|push))|` +
-	`(?:psql|createdb|mysql|mysqladmin|redis-cli) |(?:bundle exec )?(?:\./)?(?:bin/)?(?:rails|rake) db:|php artisan (?:migrate|key:generate|db:seed)|mix ecto\.|git submodule (?:update|sync|init))`)
+	`(?:npx|pnpm(?: exec)?|yarn|bunx) (?:(?:playwright|cypress) install|` +
+	`prisma (?:generate|migrate deploy|db push)|drizzle-kit (?:migrate|push))|` +
+	`(?:psql|createdb|mysql|mysqladmin|redis-cli) |(?:bundle exec )?(?:\./)?(?:bin/)?(?:rails|rake) db:|` +
+	`php artisan (?:migrate|key:generate|db:seed)|mix ecto\.|git submodule (?:update|sync|init))`)
 
 var copies = regexp.MustCompile(`^cp (?:-\w+ )?([\w./-]+?)(?:/\*)? `)
 

@@ -24,7 +24,9 @@ import (
 var composeNames = []string{"compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml"}
 
 // composeOverrides are the files that it puts over them.
-var composeOverrides = []string{"compose.override.yaml", "compose.override.yml", "docker-compose.override.yml", "docker-compose.override.yaml"}
+var composeOverrides = []string{
+	"compose.override.yaml", "compose.override.yml", "docker-compose.override.yml", "docker-compose.override.yaml",
+}
 
 type composeFiles struct{ *detector }
 
@@ -149,7 +151,8 @@ func (s *composeService) image() string { image, _ := s.raw["image"].(string); r
 
 // database reports whether a service is one of the databases of which a project uses one.
 func (s *composeService) database() bool {
-	return slices.Contains([]string{"postgres", "mysql", "mariadb", "server", "oracle-xe", "cockroach", "postgis", "timescaledb"}, path.Base(imageBase(s.image())))
+	names := []string{"postgres", "mysql", "mariadb", "server", "oracle-xe", "cockroach", "postgis", "timescaledb"}
+	return slices.Contains(names, path.Base(imageBase(s.image())))
 }
 
 var (
@@ -159,8 +162,8 @@ var (
 
 // command takes the services that a command of a job starts.
 func (d composeFiles) command(c command) {
-	if m := dockerRun.FindStringSubmatch(c.text); m != nil {
-		d.dockerRun(c, strings.Fields(m[1]))
+	if dockerRun.MatchString(c.text) {
+		d.dockerRun(c)
 	}
 	m := composeUp.FindStringSubmatch(c.text)
 	if m == nil {
@@ -189,8 +192,12 @@ func (d composeFiles) command(c command) {
 	}
 }
 
+// runOptions are options of `docker run` that have a value and do not matter.
+var runOptions = strings.Fields(`-v --volume --network --net --health-cmd --health-interval --health-timeout --health-retries --restart
+	--platform -h --hostname --add-host --memory -m`)
+
 // dockerRun takes the container of `docker run -d`.
-func (d composeFiles) dockerRun(c command, _ []string) {
+func (d composeFiles) dockerRun(c command) {
 	words, err := shellwords.Parse(c.text)
 	if err != nil || !slices.ContainsFunc(words, func(w string) bool { return w == "-d" || w == "--detach" || w == "-it" || w == "-dit" }) {
 		return
@@ -198,7 +205,6 @@ func (d composeFiles) dockerRun(c command, _ []string) {
 	s := Service{At: c.at}
 	var vars []Var
 	var ports []any
-	valued := []string{"-v", "--volume", "--network", "--net", "--health-cmd", "--health-interval", "--health-timeout", "--health-retries", "--restart", "--platform", "-h", "--hostname", "--add-host", "--memory", "-m"}
 	for i := 2; i < len(words); i++ {
 		name, value, inline := strings.Cut(words[i], "=")
 		if !inline && i+1 < len(words) {
@@ -215,7 +221,7 @@ func (d composeFiles) dockerRun(c command, _ []string) {
 			ports = append(ports, value)
 			s.Ports = append(s.Ports, containerPart(value))
 		default:
-			used = slices.Contains(valued, name)
+			used = slices.Contains(runOptions, name)
 		}
 		switch {
 		case used && !inline:
@@ -294,11 +300,11 @@ func (d composeFiles) service(in composeService) {
 		case v.Type == types.VolumeTypeVolume && v.Source != "" && strings.HasPrefix(v.Target, "/") && !strings.ContainsAny(v.Target, ": \n"):
 			s.Volumes = append(s.Volumes, v.Source+":"+v.Target)
 		case v.Type != types.VolumeTypeBind:
-		case slices.ContainsFunc(s.Command, func(a string) bool { return strings.Contains(a, v.Target) }) && usualPorts[path.Base(imageBase(c.Image))] == "":
+		case mounted(s.Command, v.Target) && usualPorts[path.Base(imageBase(c.Image))] == "":
 			skip("its command needs %s, which only a directory of the host has", v.Target)
 			return
 		default:
-			if slices.ContainsFunc(s.Command, func(a string) bool { return strings.Contains(a, v.Target) }) {
+			if mounted(s.Command, v.Target) {
 				s.Command = nil
 				d.omit(at, "services."+name+".command", "it needs %s, which only a directory of the host has", v.Target)
 			}
@@ -315,6 +321,11 @@ func (d composeFiles) service(in composeService) {
 	if unused := slices.DeleteFunc(slices.Clone(composeHost), func(key string) bool { return raw[key] == nil }); len(unused) > 0 {
 		skip("not used of it, because it would reach other files or this machine: %s", strings.Join(unused, ", "))
 	}
+}
+
+// mounted reports whether a command names a path below a mount.
+func mounted(command []string, target string) bool {
+	return slices.ContainsFunc(command, func(a string) bool { return strings.Contains(a, target) })
 }
 
 // licence is in the names of variables and the arguments that accept one.

@@ -98,7 +98,8 @@ func inherit(nodes map[string]*yaml.Node, n *yaml.Node, into *gitlabJob, depth i
 // judges reports whether a job runs for merge requests or the default branch.
 func (j *gitlabJob) judges() bool {
 	tagged := regexp.MustCompile(`CI_COMMIT_TAG|schedule`)
-	only := len(j.Only.Content) > 0 && !slices.ContainsFunc(j.Only.Content, func(n *yaml.Node) bool { return n.Value != "tags" && n.Value != "schedules" })
+	other := func(n *yaml.Node) bool { return n.Value != "tags" && n.Value != "schedules" }
+	only := len(j.Only.Content) > 0 && !slices.ContainsFunc(j.Only.Content, other)
 	rules := len(j.Rules) > 0
 	for _, r := range j.Rules {
 		rules = rules && (tagged.MatchString(r.If) || r.When == "manual" || r.When == "never")
@@ -106,7 +107,8 @@ func (j *gitlabJob) judges() bool {
 	return j.When != "manual" && !only && !rules
 }
 
-var imageVersion = regexp.MustCompile(`^(?:docker\.io/|library/)*(node|golang|python|ruby|rust|php|maven|gradle|openjdk|eclipse-temurin):([0-9]+(?:\.[0-9]+)*)`)
+var imageVersion = regexp.MustCompile(`^(?:docker\.io/|library/)*` +
+	`(node|golang|python|ruby|rust|php|maven|gradle|openjdk|eclipse-temurin):([0-9]+(?:\.[0-9]+)*)`)
 
 // job reads a job. levels are the job, the defaults and the top of the file.
 func (d gitlabCI) job(key *yaml.Node, levels []*gitlabJob) *job {
@@ -171,7 +173,8 @@ func (d gitlabCI) services(j *job, services *yaml.Node, variables []*yaml.Node) 
 			d.omit(at, "services."+name, "the sandbox has Docker")
 			continue
 		}
-		j.services = append(j.services, Service{Name: name, Image: long.Name, Command: long.Command, At: at, Env: d.env(path.Base(base), variables)})
+		env := d.env(path.Base(base), variables)
+		j.services = append(j.services, Service{Name: name, Image: long.Name, Command: long.Command, At: at, Env: env})
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 var golang = ecosystem{
 	name: "go", files: []string{"go.mod", "go.work"},
 	rules: []rule{
-		{words: "go test", kind: kindTest, whole: goAll, narrow: regexp.MustCompile(`\s-(?:run|bench|fuzz|exec|c)(?:[= ]|$)|-tags[= ]\S*(?:e2e|integration)`)},
+		{words: "go test", kind: kindTest, whole: goAll, narrow: goPart},
 		{words: "go vet", kind: kindVet, whole: goAll},
 		{words: "go build", kind: kindBuild, whole: goAll},
 		{words: "go mod download", kind: kindInstall},
@@ -23,8 +23,11 @@ var golang = ecosystem{
 	},
 }
 
-// goAll are packages that are all of a module.
-var goAll = regexp.MustCompile(`\s(?:\./\.\.\.|all)(?:\s|$)`)
+var (
+	// goAll are packages that are all of a module, and goPart arguments that select some of the tests.
+	goAll  = regexp.MustCompile(`\s(?:\./\.\.\.|all)(?:\s|$)`)
+	goPart = regexp.MustCompile(`\s-(?:run|bench|fuzz|exec|c)(?:[= ]|$)|-tags[= ]\S*(?:e2e|integration)`)
+)
 
 var (
 	goLine        = regexp.MustCompile(`(?m)^go\s+([0-9]\S*)`)

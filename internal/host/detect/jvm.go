@@ -6,7 +6,10 @@ var maven = ecosystem{
 	name: "maven", files: []string{"pom.xml"},
 	launchers: regexp.MustCompile(`^(?:sh )?(?:\./)?(?:mvnw|mvn)\b`),
 	rules: []rule{
-		{words: "", kind: kindTest, whole: regexp.MustCompile(`\s(?:test|verify|install|package)(?:\s|$)`), narrow: regexp.MustCompile(`\s(?:-pl|--projects|-Dtest=|-Dit\.test=|-P\S*|--activate-profiles)`)},
+		{
+			words: "", kind: kindTest, whole: regexp.MustCompile(`\s(?:test|verify|install|package)(?:\s|$)`),
+			narrow: regexp.MustCompile(`\s(?:-pl|--projects|-Dtest=|-Dit\.test=|-P\S*|--activate-profiles)`),
+		},
 	},
 }
 
@@ -32,7 +35,10 @@ var gradle = ecosystem{
 	name: "gradle", files: []string{"build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"},
 	launchers: regexp.MustCompile(`^(?:sh )?(?:\./)?(?:gradlew|gradle)\b`),
 	rules: []rule{
-		{words: "", kind: kindTest, whole: regexp.MustCompile(`\s(?:test|check|build)(?:\s|$)`), narrow: regexp.MustCompile(`\s:\w|\s--tests\b|\s-p\s|\s-x\s`)},
+		{
+			words: "", kind: kindTest, whole: regexp.MustCompile(`\s(?:test|check|build)(?:\s|$)`),
+			narrow: regexp.MustCompile(`\s:\w|\s--tests\b|\s-p\s|\s-x\s`),
+		},
 	},
 }
 

@@ -12,7 +12,8 @@ import (
 
 var node = ecosystem{
 	name: "npm", files: []string{"package.json"},
-	launchers: regexp.MustCompile(`^(?:npx(?: --?[a-z-]+)*|pnpm(?: exec| dlx)?|yarn(?: exec| dlx)?|bunx|bun x|npm exec(?: --)?|\./node_modules/\.bin/)\s*`),
+	launchers: regexp.MustCompile(`^(?:npx(?: --?[a-z-]+)*|(?:pnpm|yarn)(?: exec| dlx)?|bunx|bun x|npm exec(?: --)?|` +
+		`\./node_modules/\.bin/)\s*`),
 	rules: []rule{
 		{words: "vitest", kind: kindTest, narrow: nodePart, needs: "vitest"},
 		{words: "jest", kind: kindTest, narrow: nodePart, needs: "jest"},
@@ -43,7 +44,9 @@ var node = ecosystem{
 }
 
 // nodePart are arguments that select some of the tests.
-var nodePart = regexp.MustCompile(`\s(?:-t|-g|-f|--grep|--testNamePattern|--testPathPattern|--project|--test-name-pattern|--typecheck\.only)(?:[= ]|$)|\s[\w./*-]*(?:unit|e2e|integration)[\w./*-]*`)
+var nodePart = regexp.MustCompile(`\s` +
+	among("-t -g -f --grep --testNamePattern --testPathPattern --project --test-name-pattern --typecheck.only") + `(?:[= ]|$)|` +
+	`\s[\w./*-]*(?:unit|e2e|integration)[\w./*-]*`)
 
 type packageJSON struct {
 	Scripts         map[string]string `json:"scripts"`
@@ -72,7 +75,8 @@ func (d *detector) manifest() *packageJSON {
 }
 
 var (
-	scriptForm   = regexp.MustCompile(`^(?:npm|pnpm|yarn|bun)(?: run| run-script)?(?: (?:-s|--silent|--if-present))* ([A-Za-z0-9:_.-]+)(?:\s+--?.*)?$`)
+	scriptForm = regexp.MustCompile(`^(?:npm|pnpm|yarn|bun)(?: run| run-script)?(?: (?:-s|--silent|--if-present))*` +
+		` ([A-Za-z0-9:_.-]+)(?:\s+--?.*)?$`)
 	managerField = regexp.MustCompile(`^(npm|pnpm|yarn|bun)@([0-9][0-9A-Za-z.-]*)`)
 	memberForm   = regexp.MustCompile(`^[A-Za-z0-9._@/-]+$`)
 )
@@ -162,7 +166,8 @@ func (d *detector) nodeVersions(f *file, m *packageJSON, lock Position, run, ver
 
 // allMembers run a script in every member of a workspace that has it.
 var allMembers = map[string]string{
-	"npm": "npm run SCRIPT --workspaces --if-present", "pnpm": "pnpm --recursive --if-present run SCRIPT", "bun": "bun run --filter '*' SCRIPT",
+	"npm": "npm run SCRIPT --workspaces --if-present", "pnpm": "pnpm --recursive --if-present run SCRIPT",
+	"bun":  "bun run --filter '*' SCRIPT",
 	"yarn": "yarn workspaces run SCRIPT", "yarn 2": "yarn workspaces foreach --all run SCRIPT",
 }
 
@@ -259,7 +264,8 @@ var nodeServers = []struct {
 	{regexp.MustCompile(`^(?:react-scripts|react-app-rewired|craco) start`), 3000},
 	{regexp.MustCompile(`^(?:remix|react-router) (?:vite:)?dev`), 5173},
 	{regexp.MustCompile(`^gatsby develop`), 8000},
-	{regexp.MustCompile(`^(?:eleventy|docusaurus start|vitepress dev|parcel|nest start|storybook dev|expo start --web|svelte-kit dev|wrangler dev|hexo server)`), 0},
+	{regexp.MustCompile(`^(?:eleventy|docusaurus start|parcel|nest start|expo start --web|hexo server)`), 0},
+	{regexp.MustCompile(`^(?:vitepress|storybook|svelte-kit|wrangler) dev`), 0},
 	{regexp.MustCompile(`^(?:node|tsx|nodemon|ts-node|bun)(?: run)?(?: watch| --watch| -\S+)* [\w./-]*(?:server|app|index|main|www)`), 0},
 }
 

@@ -222,7 +222,8 @@ var foreign = []struct {
 	{[]string{"justfile", "Justfile", ".justfile"}, whyRunner, "", false},
 	{[]string{"Taskfile.yml", "Taskfile.yaml"}, whyRunner, "", false},
 	{[]string{"noxfile.py"}, "the tests run without nox, in the environment of setup", "", false},
-	{[]string{".travis.yml", "azure-pipelines.yml", "Jenkinsfile", ".drone.yml", "bitbucket-pipelines.yml", "appveyor.yml", ".cirrus.yml"}, whyPipe, "", false},
+	{[]string{".travis.yml", "azure-pipelines.yml", "Jenkinsfile", ".drone.yml"}, whyPipe, "", false},
+	{[]string{"bitbucket-pipelines.yml", "appveyor.yml", ".cirrus.yml"}, whyPipe, "", false},
 }
 
 // foreignBuild reports whether the root has a build that is not read: a directory below it is not the project then.
@@ -245,7 +246,8 @@ func (d *detector) lfs() {
 	if d.isDir(".circleci") && d.has(path.Join(".circleci", "config.yml")) {
 		d.omit(Position{File: ".circleci/config.yml"}, ".circleci/config.yml", whyPipe)
 	}
-	if f := d.open(".gitmodules"); f != nil && !slices.ContainsFunc(d.Setup, func(i Item) bool { return strings.Contains(i.Text, "submodule") }) {
-		d.omit(Position{File: f.name}, "submodules", "they are not checked out; a project file can do it: git submodule update --init, under setup")
+	checked := slices.ContainsFunc(d.Setup, func(i Item) bool { return strings.Contains(i.Text, "submodule") })
+	if f := d.open(".gitmodules"); f != nil && !checked {
+		d.omit(Position{File: f.name}, "submodules", "they are not checked out; under setup, a project file can: git submodule update --init")
 	}
 }

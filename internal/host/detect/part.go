@@ -117,11 +117,9 @@ func (d *detector) manifestFile() Position {
 }
 
 // helpers are names of directories that do not hold the project itself.
-var helpers = []string{
-	"doc", "docs", "documentation", "website", "site", "example", "examples", "sample", "samples", "demo", "demos", "playground", "playgrounds",
-	"tools", "tool", "scripts", "hack", "ci", "benchmark", "benchmarks", "bench", "e2e", "test", "tests", "integration", "templates", "template",
-	"contrib", "extras", "fuzz", "misc", "release", "internal", "doctests",
-}
+var helpers = strings.Fields(`doc docs documentation website site example examples sample samples demo demos playground playgrounds
+	tools tool scripts hack ci benchmark benchmarks bench e2e test tests integration templates template contrib extras fuzz misc release
+	internal doctests`)
 
 // helper reports whether a directory, or one above it, helps the project.
 func helper(dir string) bool {
@@ -181,6 +179,7 @@ func (d *detector) unread() {
 		}
 	}
 	if len(others) > 0 {
-		d.omit((&detector{d.source, others[0]}).manifestFile(), strings.Join(others, ", "), "they are projects of their own, which no pipeline tests; a project file can name their checks")
+		d.omit((&detector{d.source, others[0]}).manifestFile(), strings.Join(others, ", "),
+			"they are projects of their own, which no pipeline tests; a project file can name their checks")
 	}
 }

@@ -26,7 +26,7 @@ type job struct {
 // step is a command of a job.
 type step struct {
 	command
-	secret  bool // it needs a secret
+	secret bool // it needs a secret
 	verdict
 }
 
@@ -42,8 +42,11 @@ type plan struct {
 var (
 	// checkJobs are names of jobs that judge, and asideJobs of jobs and workflows that use the code for something else: the versions
 	// in them are those that their tools need.
-	checkJobs = regexp.MustCompile(`(?i)(^|[^a-z])(tests?|unit|lint(er)?|check(s)?|build|typecheck|types|ci|verify|quality|validate)([^a-z]|$)`)
-	asideJobs = regexp.MustCompile(`(?i)(^|[^a-z])(coverage|codecov|coveralls|codeql|scorecard|bench(marks?)?|docs?|doctests?|documentation|website|alternative|package-manager|fuzz(ing)?|nightly|release|deploy|publish|downstream|e2e|autofix|miri|msrv|wasm)([^a-z]|$)`)
+	checkJobs = regexp.MustCompile(`(?i)(?:^|[^a-z])` +
+		among("tests? unit lint(?:er)? checks? build typecheck types ci verify quality validate") + `(?:[^a-z]|$)`)
+	asideJobs = regexp.MustCompile(`(?i)(?:^|[^a-z])` +
+		among(`coverage codecov coveralls codeql scorecard bench(?:marks?)? docs? doctests? documentation website
+		alternative package-manager fuzz(?:ing)? nightly release deploy publish downstream e2e autofix miri msrv wasm`) + `(?:[^a-z]|$)`)
 )
 
 func aside(names ...string) bool { return slices.ContainsFunc(names, asideJobs.MatchString) }
@@ -305,7 +308,8 @@ func (p *plan) chooseTest(t *part, usual int, whole, narrow []candidate, use fun
 		if usual >= 0 {
 			p.omit(t.checks[usual].at, t.checks[usual].command, "the jobs run its parts, and some need services")
 		}
-		drop(slices.DeleteFunc(slices.Clone(narrow), func(c candidate) bool { return slices.Contains(light, c) }), "it needs services that other tests do not")
+		rest := slices.DeleteFunc(narrow, func(c candidate) bool { return slices.Contains(light, c) })
+		drop(rest, "it needs services that other tests do not")
 		f := choose(light[0])
 		f.tool, f.narrow = extra(f.command), true
 		return []found{f}
@@ -351,14 +355,19 @@ func extra(command string) string {
 	return "part"
 }
 
+var (
+	testWord = regexp.MustCompile(`(?i)\b(?:tests?|ci)\b`)
+	testJob  = regexp.MustCompile(`(?i)test|^ci$|build`)
+)
+
 // delegate finds the job that tests a part by a program that the sandbox does not use, or by a script.
 func (p *plan) delegate(t *part) *job {
 	for _, j := range p.jobs {
-		if j.aside || !regexp.MustCompile(`(?i)test|^ci$|build`).MatchString(j.name) {
+		if j.aside || !testJob.MatchString(j.name) {
 			continue
 		}
 		for _, c := range j.commands {
-			other := c.kind == kindOther && (c.eco == t.eco || c.eco == nil) || c.kind == kindUnknown && regexp.MustCompile(`(?i)\btests?\b|\bci\b`).MatchString(c.text)
+			other := c.kind == kindOther && (c.eco == t.eco || c.eco == nil) || c.kind == kindUnknown && testWord.MatchString(c.text)
 			if other && c.dir == t.d.dir {
 				return j
 			}
@@ -473,7 +482,9 @@ func (p *plan) check(at Position, dir, name, tool, command string) {
 }
 
 // idleVariable are variables that only a pipeline needs.
-var idleVariable = regexp.MustCompile(`^(?:CI|GITHUB_\w+|GH_\w+|RUNNER_\w+|ACTIONS_\w+|FORCE_COLOR|CARGO_TERM_COLOR|TERM|COLORTERM|CODECOV_\w+|COVERALLS_\w+|NPM_TOKEN|NODE_AUTH_TOKEN|UV_\w+|TURBO_(?:TOKEN|TEAM)|PIP_\w+|\w*CACHE\w*|PRE_COMMIT\w*)$`)
+var idleVariable = regexp.MustCompile(`^` +
+	among(`CI GITHUB_\w+ GH_\w+ RUNNER_\w+ ACTIONS_\w+ FORCE_COLOR CARGO_TERM_COLOR TERM COLORTERM CODECOV_\w+
+	COVERALLS_\w+ NPM_TOKEN NODE_AUTH_TOKEN UV_\w+ TURBO_(?:TOKEN|TEAM) PIP_\w+ \w*CACHE\w* PRE_COMMIT\w*`) + `$`)
 
 // environment takes the variables of the chosen jobs, the steps' first.
 func (p *plan) environment() {
@@ -571,7 +582,7 @@ func (p *plan) devCommand(c step) {
 		p.omit(c.at, c.text, "%s", v.why)
 	case v.kind == kindInstall && v.eco == &python && pipCommand.MatchString(c.text):
 		p.detector.setup(c.at, in(c.dir, here.venv()+"/bin/pip install --quiet "+pipCommand.FindStringSubmatch(c.text)[1]))
-	case v.kind == kindInstall && !elsewhere.MatchString(c.text) && slices.ContainsFunc(p.order, func(t *part) bool { return t.eco == v.eco && t.d.dir == c.dir }):
+	case v.kind == kindInstall && !elsewhere.MatchString(c.text) && p.parts[v.eco.name+":"+c.dir] != nil:
 	case v.kind == kindNothing && !strings.Contains(c.text, ">"):
 	case inVenv && v.eco != nil && v.eco.name == "python" && v.kind == kindPrepare:
 		p.detector.setup(c.at, in(c.dir, v.command))

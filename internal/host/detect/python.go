@@ -10,8 +10,10 @@ import (
 )
 
 var python = ecosystem{
-	name: "python", files: []string{"pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "requirements-dev.txt", "Pipfile", "tox.ini", "manage.py"},
-	launchers: regexp.MustCompile(`^(?:(?:uv|poetry|pdm|hatch|pipenv|rye) run(?: --(?:group|extra|with|python|project) \S+| --?[\w-]+(?:=\S+)?)* )?` +
+	name:  "python",
+	files: strings.Fields("pyproject.toml setup.py setup.cfg requirements.txt requirements-dev.txt Pipfile tox.ini manage.py"),
+	launchers: regexp.MustCompile(`^(?:(?:uv|poetry|pdm|hatch|pipenv|rye) run` +
+		`(?: --(?:group|extra|with|python|project) \S+| --?[\w-]+(?:=\S+)?)* )?` +
 		`(?:python3? -m )?(?:coverage run (?:-\S+ )*-m )?(?:python3?(?: -m)? )?`),
 	rules: []rule{
 		{words: "pytest", kind: kindTest, narrow: pytestPart},
@@ -57,7 +59,8 @@ func runPython(d *detector, _, command string) string {
 
 var (
 	checkOnly  = regexp.MustCompile(`\s(?:--check\S*|-c|--diff)(?:\s|$)`)
-	pytestPart = regexp.MustCompile(`\s-k[ =]?|\s--(?:deselect|lf)\b|\s-m[ =]?["']?(?:[^n"'\s]|n[^o]|no[^t])|::|\s[\w./-]+\.py(?:\s|$)|\s(?:\./)?tests?/[\w./-]*\w`)
+	pytestPart = regexp.MustCompile(`\s-k[ =]?|\s--(?:deselect|lf)\b|\s-m[ =]?["']?(?:[^n"'\s]|n[^o]|no[^t])|::|` +
+		`\s[\w./-]+\.py(?:\s|$)|\s(?:\./)?tests?/[\w./-]*\w`)
 
 	pythonLine   = regexp.MustCompile(`(?m)^requires-python\s*=\s*"([^"\n]+)"`)
 	usesPytest   = regexp.MustCompile(`(?i)\bpytest\b`)
@@ -412,12 +415,18 @@ func (d *detector) toxLines(section, key string, depth int) (at Position, lines 
 var pipCommand = regexp.MustCompile(`^(?:python3? -m |uv )?pip3? install\s+(.*)$`)
 
 // pipTools are packages that pipelines install to install, build or publish.
-var pipTools = regexp.MustCompile(`^(?:pip|setuptools|wheel|tox\S*|nox\S*|build|twine|codecov|coveralls|poetry|uv|hatch|pdm|pipenv|virtualenv|pre-commit)(?:[<>=~!].*)?$`)
+var pipTools = regexp.MustCompile(`^` + among(`pip setuptools wheel tox\S* nox\S* build twine codecov coveralls poetry uv hatch pdm pipenv
+	virtualenv pre-commit`) + `(?:[<>=~!].*)?$`)
 
 // packageOf is the name in a requirement.
 func packageOf(requirement string) string {
 	name, _, _ := strings.Cut(regexp.MustCompile(`[<>=~!\[]`).ReplaceAllString(requirement, " "), " ")
 	return name
+}
+
+// again matches requirements of the same package.
+func again(w string) func(string) bool {
+	return func(m string) bool { return packageOf(m) == packageOf(w) }
 }
 
 // pipWords are what the jobs install into the environment of a directory: the project with its extras, and other arguments.
@@ -439,7 +448,7 @@ func pipWords(d *detector, jobs []*job) (own string, more []string) {
 					}
 				case strings.HasPrefix(w, "."):
 					own = max(own, w)
-				case strings.HasPrefix(w, "-"), pipTools.MatchString(w), slices.ContainsFunc(more, func(m string) bool { return packageOf(m) == packageOf(w) }):
+				case strings.HasPrefix(w, "-"), pipTools.MatchString(w), slices.ContainsFunc(more, again(w)):
 				case requirement.MatchString(w):
 					more = append(more, w)
 				}

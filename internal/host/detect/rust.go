@@ -18,7 +18,9 @@ var rust = ecosystem{
 }
 
 var (
-	cargoPart = regexp.MustCompile(`\s(?:-p|--package|--test|--bin|--bins|--example|--examples|--bench|--benches|--doc|--lib|--no-run|--target|-Z\S*)(?:[= ]|$)|\s--manifest-path[= ](?:\./)?\w[\w.-]*/`)
+	cargoPart = regexp.MustCompile(`\s` +
+		among("-p --package --test --bin --bins --example --examples --bench --benches --doc --lib --no-run --target -Z\\S*") +
+		`(?:[= ]|$)|\s--manifest-path[= ](?:\./)?\w[\w.-]*/`)
 	cargoRoot = regexp.MustCompile(`(?m)^\[workspace\]`)
 	cargoAll  = regexp.MustCompile(`\s--(?:workspace|all)(?:\s|$)`)
 	cargoPkg  = regexp.MustCompile(`(?m)^\[package\]`)

@@ -75,7 +75,8 @@ func (d *collector) serve(s Service) {
 		d.omit(s.At, "services."+s.Name, "its image or name cannot be used")
 		return
 	}
-	if need := passwords[imageBase(s.Image)]; need != nil && !slices.ContainsFunc(s.Env, func(v Var) bool { return need.MatchString(v.Name) }) {
+	need := passwords[imageBase(s.Image)]
+	if need != nil && !slices.ContainsFunc(s.Env, func(v Var) bool { return need.MatchString(v.Name) }) {
 		d.omit(s.At, "services."+s.Name, "its image does not start without a password, and nothing usable gives one")
 		return
 	}
@@ -128,7 +129,7 @@ func (d *collector) plainVariable(at Position, what, name, value string) bool {
 		why = "its value is not a plain text"
 	case name == workorder.APIAnthropic.BaseURLVariable(), name == workorder.APIOpenAI.BaseURLVariable():
 		why = "it names the server that gets the key of your model, which only you can"
-	case yamlkeys.LooksSecret(value), ownerToken.MatchString(value):
+	case yamlkeys.LooksSecret(value):
 		why = "its value looks like a secret"
 	}
 	if why != "" {
@@ -136,9 +137,6 @@ func (d *collector) plainVariable(at Position, what, name, value string) bool {
 	}
 	return why == ""
 }
-
-// ownerToken are forms of credentials of payment and mail services.
-var ownerToken = regexp.MustCompile(`\b(?:sk|rk|pk)_live_[A-Za-z0-9]{8,}|\bSG\.[A-Za-z0-9_-]{16,}\.|\bAIza[0-9A-Za-z_-]{30,}|\beyJ[A-Za-z0-9_-]{16,}\.eyJ`)
 
 var serviceVariable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
 
@@ -159,14 +157,17 @@ var (
 	ownPlace = regexp.MustCompile(`(?:PATH|HOME|DIR|CACHE|HISTORY)$`)
 	rooted   = regexp.MustCompile(`^/[^/]+/.`)
 	// toolPlace are variables of package managers: setup has places of its own for them.
-	toolPlace = regexp.MustCompile(`(?i)^(?:BUNDLE|GEM|CARGO|RUSTUP|GO|NPM|PNPM|YARN|PIP|UV|POETRY|COMPOSER|MIX|HEX|VIRTUAL)_?\w*(?:PATH|HOME|DIR|CACHE|ENV)$`)
+	toolPlace = regexp.MustCompile(`(?i)^` +
+		among("BUNDLE GEM CARGO RUSTUP GO NPM PNPM YARN PIP UV POETRY COMPOSER MIX HEX VIRTUAL") + `_?\w*(?:PATH|HOME|DIR|CACHE|ENV)$`)
 )
 
 // placed adds a variable of the environment of a dev container or a job, unless it is about their machine.
 func (d *collector) placed(at Position, name, value string) {
 	what := "env." + name
 	switch {
-	case (ownPlace.MatchString(name) && rooted.MatchString(value) || toolPlace.MatchString(name) && strings.HasPrefix(value, "/")) && !strings.HasPrefix(value, workorder.Workspace+"/"):
+	case strings.HasPrefix(value, workorder.Workspace+"/"):
+		d.variable(at, what, name, value)
+	case ownPlace.MatchString(name) && rooted.MatchString(value), toolPlace.MatchString(name) && strings.HasPrefix(value, "/"):
 		d.omit(at, what, "it is a path of another image or volume")
 	case strings.HasSuffix(name, "EDITOR"):
 		d.omit(at, what, "the sandbox does not have your editor")
