@@ -307,7 +307,7 @@ var taskKinds = []struct {
 	{taskName(`tests?[:_-](?:lint|style) lint eslint cs phpcs style stylelint rubocop check[:_-](?:lint|style)`), kindLint, false},
 	{regexp.MustCompile(`^(?:(?:format|fmt|prettier|pint)[:_-](?:check|ci|test)|check[:_-](?:format|fmt))`), kindFormat, false},
 	{taskName(`tests? units? e2e integration spec`), kindTest, true},
-	{taskName(`build`), kindBuild, false},
+	{regexp.MustCompile(`^build(?:[:_-](?:all|prod|production|ci|types|dts|lib|package))?$`), kindBuild, false},
 	{regexp.MustCompile(`^(?:check|verify|validate|ci)$`), kindCheck, false},
 	{taskName(`generate gen codegen prepare compile db migrate migration seed setup prisma bootstrap deps proto init
 		vendor`), kindPrepare, false},

@@ -354,7 +354,7 @@ func (d composeFiles) built(raw map[string]any) {
 	ports, _ := raw["ports"].([]any)
 	for _, p := range ports {
 		if port := portOf(containerPart(fmt.Sprint(p))); port != 0 {
-			d.collector.built = append(d.collector.built, port)
+			d.builtPorts = append(d.builtPorts, port)
 		}
 	}
 }

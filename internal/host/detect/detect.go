@@ -100,8 +100,8 @@ const (
 // collector adds findings to a draft: each once, and within bounds.
 type collector struct {
 	*Draft
-	// ports are those that the dev container forwards, and built those of services that are built from the repository.
-	ports, built []int
+	// ports are those that the dev container forwards, and builtPorts those of services that are built from the repository.
+	ports, builtPorts []int
 	// hints are requested versions by falling trust; a version file comes before all of them.
 	hints [hintLevels][]Tool
 }

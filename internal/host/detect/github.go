@@ -79,20 +79,7 @@ func (d githubActions) jobs() (jobs []*job) {
 		d.omit(Position{File: ".github/workflows"}, "workflows", "only the first %d are read", maxWorkflows)
 		names = names[:maxWorkflows]
 	}
-	flows := map[string]*workflow{}
-	all := 0
-	for _, n := range names {
-		if f := d.open(n); f != nil {
-			all += len(f.text)
-		}
-		if all > maxAllWorkflows {
-			d.omit(Position{File: n}, "workflows", "they are larger than 1 MB together: neither this one nor those after it are read")
-			break
-		}
-		if w := d.workflow(n); w != nil {
-			flows[n] = w
-		}
-	}
+	flows := d.workflows(names)
 	called := map[string]bool{}
 	for _, n := range sortedKeys(flows) {
 		if !flows[n].judges() {
@@ -109,22 +96,49 @@ func (d githubActions) jobs() (jobs []*job) {
 	for _, n := range sortedKeys(flows) {
 		w := flows[n]
 		pairs(&w.Jobs, func(key, value *yaml.Node) {
-			if key.Value == setupSteps || w.judges() || called[n] {
-				if j := d.job(n, w, key, value); j != nil && key.Value == setupSteps {
-					d.steps = append(d.steps, j.commands...)
-					for _, t := range j.tools {
-						d.hint(hintPipeline, t.At, t.Name, t.Version)
-					}
-					for _, s := range j.services {
-						d.serve(s)
-					}
-				} else if j != nil {
+			switch {
+			case key.Value == setupSteps:
+				if j := d.job(n, w, key, value); j != nil {
+					d.setupJob(j)
+				}
+			case w.judges() || called[n]:
+				if j := d.job(n, w, key, value); j != nil {
 					jobs = append(jobs, j)
 				}
 			}
 		})
 	}
 	return jobs
+}
+
+// setupJob takes the job that a repository writes for agents.
+func (d githubActions) setupJob(j *job) {
+	d.steps = append(d.steps, j.commands...)
+	for _, t := range j.tools {
+		d.hint(hintPipeline, t.At, t.Name, t.Version)
+	}
+	for _, s := range j.services {
+		d.serve(s)
+	}
+}
+
+// workflows reads workflows by their names.
+func (d githubActions) workflows(names []string) map[string]*workflow {
+	flows := map[string]*workflow{}
+	all := 0
+	for _, n := range names {
+		if f := d.open(n); f != nil {
+			all += len(f.text)
+		}
+		if all > maxAllWorkflows {
+			d.omit(Position{File: n}, "workflows", "they are larger than 1 MB together: neither this one nor those after it are read")
+			break
+		}
+		if w := d.workflow(n); w != nil {
+			flows[n] = w
+		}
+	}
+	return flows
 }
 
 // pairs calls a function for the entries of a mapping, those of merge keys included.
@@ -541,6 +555,11 @@ func matrix(n *yaml.Node) (rows []map[string]any, base int) {
 	if len(keys) == 0 && len(include) > 0 {
 		rows, base = nil, 0
 	}
+	return included(rows, keys, include, base), base
+}
+
+// included adds the rows of include, or their values to the rows with which they agree.
+func included(rows []map[string]any, keys []string, include []map[string]any, base int) []map[string]any {
 	for _, in := range include {
 		shared := slices.DeleteFunc(slices.Clone(keys), func(k string) bool { _, ok := in[k]; return !ok })
 		extends := false
@@ -556,7 +575,7 @@ func matrix(n *yaml.Node) (rows []map[string]any, base int) {
 			rows = append(rows, in)
 		}
 	}
-	return rows, base
+	return rows
 }
 
 func with(row map[string]any, key string, value any) map[string]any {

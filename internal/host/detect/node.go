@@ -296,7 +296,7 @@ func (d *detector) server() {
 	}
 	ports := d.ports
 	if d.Dev.Port == 0 {
-		ports = append(slices.Clone(ports), d.collector.built...)
+		ports = append(slices.Clone(ports), d.builtPorts...)
 	}
 	if len(ports) > 0 && d.Dev.Guessed && !slices.Contains(ports, d.Dev.Port) {
 		d.Dev.Port, d.Dev.Guessed = ports[0], false

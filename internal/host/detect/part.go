@@ -33,11 +33,11 @@ type found struct {
 	env []Var
 }
 
-// part returns an ecosystem of a directory, and reads it at first use.
-func (s *source) part(eco *ecosystem, dir string) *part {
+// part reads an ecosystem of a directory, once.
+func (s *source) part(eco *ecosystem, dir string) {
 	key := eco.name + ":" + dir
-	if p := s.parts[key]; p != nil {
-		return p
+	if s.parts[key] != nil {
+		return
 	}
 	p := &part{eco: eco, d: &detector{s, dir}, label: eco.name}
 	s.parts[key] = p
@@ -46,7 +46,6 @@ func (s *source) part(eco *ecosystem, dir string) *part {
 	}
 	s.order = append(s.order, p)
 	eco.hooks().read(p.d, p)
-	return p
 }
 
 func (p *part) install(at Position, commands ...string) {

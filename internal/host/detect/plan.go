@@ -46,7 +46,8 @@ var (
 		among("tests? unit lint(?:er)? checks? build typecheck types ci verify quality validate") + `(?:[^a-z]|$)`)
 	asideJobs = regexp.MustCompile(`(?i)(?:^|[^a-z])` +
 		among(`coverage codecov coveralls codeql scorecard bench(?:marks?)? docs? doctests? documentation website
-		alternative package-manager fuzz(?:ing)? nightly release deploy publish downstream e2e autofix miri msrv wasm`) + `(?:[^a-z]|$)`)
+		alternative package-manager fuzz(?:ing)? nightly release deploy publish downstream e2e autofix third-party codspeed
+		miri msrv wasm`) + `(?:[^a-z]|$)`)
 )
 
 func aside(names ...string) bool { return slices.ContainsFunc(names, asideJobs.MatchString) }
@@ -93,6 +94,9 @@ func (p *plan) judge(j *job, c *step) {
 	if c.kind.judges() && c.secret {
 		refuse("it needs a secret")
 	}
+	if other := map[*ecosystem]*ecosystem{&maven: &gradle, &gradle: &maven}[c.eco]; other != nil && len(p.checksOf(other, c.dir)) > 0 {
+		refuse("setup and checks use " + other.name)
+	}
 	if eco := c.eco; c.kind.judges() && eco != &python && eco != &makefiles && !(&detector{p.source, c.dir}).present(eco) {
 		refuse("its directory has no " + eco.files[0])
 	}
@@ -105,6 +109,14 @@ func (p *plan) judge(j *job, c *step) {
 	if !j.aside && (c.kind == kindRefused || c.kind == kindOther || c.kind == kindUnknown && checkJobs.MatchString(j.name)) {
 		p.omit(c.at, c.text, "%s", c.why)
 	}
+}
+
+// checksOf returns the checks of an ecosystem's convention in a directory.
+func (p *plan) checksOf(eco *ecosystem, dir string) []found {
+	if t := p.parts[eco.name+":"+dir]; t != nil {
+		return t.checks
+	}
+	return nil
 }
 
 // versions takes the versions of the jobs. Where one job has several of a tool, the one of another job is not what the repository needs.
@@ -176,9 +188,11 @@ func (p *plan) checks() {
 				continue
 			}
 			gated = gated || !j.aside
-			if c.eco != &makefiles || c.kind != kindTest || !p.tested(c.dir) {
-				p.part(c.eco, c.dir)
+			if c.eco == &makefiles && c.kind == kindTest && p.tested(c.dir) {
+				p.omit(c.at, c.text, "the tests of the ecosystem run without it")
+				continue
 			}
+			p.part(c.eco, c.dir)
 		}
 	}
 	if !slices.ContainsFunc(p.order, func(t *part) bool { return len(t.checks) > 0 }) && p.present(&makefiles) {
@@ -328,6 +342,8 @@ func (p *plan) chooseTest(t *part, usual int, whole, narrow []candidate, use fun
 			choose(narrow[i])
 		}
 		return []found{f}
+	case t.eco == &makefiles && p.tested(t.d.dir):
+		drop(narrow, "it covers a part of the tests")
 	case len(narrow) > 0:
 		drop(narrow[1:], "it covers a part of the tests")
 		f := choose(narrow[0])
@@ -362,7 +378,9 @@ var (
 
 // delegate finds the job that tests a part by a program that the sandbox does not use, or by a script.
 func (p *plan) delegate(t *part) *job {
-	for _, j := range p.jobs {
+	jobs := slices.Clone(p.jobs)
+	slices.SortStableFunc(jobs, func(a, b *job) int { return cmp.Compare(len(a.services), len(b.services)) })
+	for _, j := range jobs {
 		if j.aside || !testJob.MatchString(j.name) {
 			continue
 		}
@@ -587,11 +605,11 @@ func (p *plan) devCommand(c step) {
 	case inVenv && v.eco != nil && v.eco.name == "python" && v.kind == kindPrepare:
 		p.detector.setup(c.at, in(c.dir, v.command))
 	default:
-		words := ""
+		var words []string
 		for _, e := range c.env {
-			words += e.Name + "=" + text.Shell(e.Value) + " "
+			words = append(words, e.Name+"="+text.Shell(e.Value))
 		}
-		p.detector.setup(c.at, in(c.dir, words+c.text))
+		p.detector.setup(c.at, in(c.dir, strings.Join(append(words, c.text), " ")))
 	}
 }
 

@@ -69,6 +69,7 @@ var (
 	buildTable   = regexp.MustCompile(`(?m)^\[build-system\]`)
 	testExtra    = regexp.MustCompile(`(?m)^(tests?|dev|testing)\s*=\s*\[`)
 	extras       = regexp.MustCompile(`(?ms)^\[project\.optional-dependencies\]\n(.*?)(?:^\[|\z)`)
+	extraNames   = regexp.MustCompile(`\[([\w,.-]+)\]`)
 	locksPytest  = regexp.MustCompile(`(?m)^name = "pytest"`)
 )
 
@@ -101,11 +102,13 @@ func (d *detector) pythonFiles() *pythonFiles {
 			p.lists = append(p.lists, f)
 		}
 	}
+	var texts []string
 	for _, f := range append([]*file{p.project, p.legacy, d.open("tox.ini"), d.open("uv.lock"), d.open("poetry.lock")}, p.lists...) {
 		if f != nil {
-			p.all += f.text + "\n"
+			texts = append(texts, f.text)
 		}
 	}
+	p.all = strings.Join(texts, "\n")
 	return p
 }
 
@@ -113,21 +116,19 @@ func (d *detector) pythonFiles() *pythonFiles {
 func (d *detector) pythonHas(program string) bool {
 	p := d.pythonFiles()
 	listed := regexp.MustCompile(`(?m)(?:^|["'\s])` + program + `(?:["'\s<>=~!;\[,]|$)`)
-	lists := d.pip
+	lists := []string{d.pip}
 	for _, f := range p.lists {
-		lists += "\n" + f.text
+		lists = append(lists, f.text)
 	}
-	if f := d.open("poetry.lock"); f != nil && p.project != nil {
-		lists += "\n" + p.project.text // Poetry installs all groups
+	if p.project != nil {
+		if d.open("poetry.lock") != nil {
+			lists = append(lists, p.project.text) // Poetry installs all groups
+		}
+		lists = append(lists, extras.FindStringSubmatch(p.project.text)...)
 	}
 	_, groups := groups(p.project)
 	_, tox := d.tox()
-	if p.project != nil {
-		if m := extras.FindStringSubmatch(p.project.text); m != nil {
-			lists += "\n" + m[1]
-		}
-	}
-	return listed.MatchString(lists + "\n" + strings.Join(append(groups, tox...), "\n"))
+	return listed.MatchString(strings.Join(slices.Concat(lists, groups, tox), "\n"))
 }
 
 func readPython(d *detector, part *part) {
@@ -246,24 +247,8 @@ func (p *pythonFiles) pip(part *part, own string, more []string) {
 		texts = append(texts, f.text)
 	}
 	if p.project != nil && buildTable.MatchString(p.project.text) && projectTable.MatchString(p.project.text) || p.has("setup.py") {
-		names := []string{}
-		if m := regexp.MustCompile(`\[([\w,.-]+)\]`).FindStringSubmatch(own); m != nil {
-			names = strings.Split(m[1], ",")
-		}
-		if p.project != nil {
-			if m := extras.FindStringSubmatch(p.project.text); m != nil {
-				texts = append(texts, m[1])
-				for _, e := range testExtra.FindAllStringSubmatch(m[1], -1) {
-					names = append(names, e[1])
-				}
-			}
-		}
-		names = append(names, p.toxWords("extras")...)
-		slices.Sort(names)
-		project := "."
-		if names = slices.Compact(names); len(names) > 0 {
-			project = ".[" + strings.Join(names, ",") + "]"
-		}
+		project, listed := p.withExtras(own)
+		texts = append(texts, listed)
 		part.install(at, install+"-e "+text.Shell(project))
 	} else if packages := p.packages(); packages != "" {
 		part.install(at, install+packages)
@@ -291,6 +276,27 @@ func (p *pythonFiles) pip(part *part, own string, more []string) {
 	if (tests || p.called("pytest")) && !usesPytest.MatchString(strings.Join(texts, "\n")) {
 		part.install(at, install+"pytest")
 	}
+}
+
+// withExtras is the project as an argument of pip, with the extras that tests need, and the text that lists them.
+func (p *pythonFiles) withExtras(own string) (project, listed string) {
+	names := p.toxWords("extras")
+	if m := extraNames.FindStringSubmatch(own); m != nil {
+		names = append(names, strings.Split(m[1], ",")...)
+	}
+	if p.project != nil {
+		if m := extras.FindStringSubmatch(p.project.text); m != nil {
+			listed = m[1]
+			for _, e := range testExtra.FindAllStringSubmatch(m[1], -1) {
+				names = append(names, e[1])
+			}
+		}
+	}
+	slices.Sort(names)
+	if names = slices.Compact(names); len(names) > 0 {
+		return ".[" + strings.Join(names, ",") + "]", listed
+	}
+	return ".", listed
 }
 
 // called reports whether a check of the draft runs a program of the directory's environment.
@@ -398,7 +404,7 @@ func (d *detector) toxLines(section, key string, depth int) (at Position, lines 
 	}
 	for line := range strings.Lines(f.text[from+m[2] : from+m[3]]) {
 		line, _, _ = strings.Cut(line, "#")
-		if line = strings.TrimSpace(line); line == "" {
+		if line = strings.ReplaceAll(strings.TrimSpace(line), "{toxinidir}/", ""); line == "" {
 			continue
 		}
 		if refer := toxRefer.FindStringSubmatch(line); refer != nil {

@@ -13,13 +13,16 @@ var (
 	// vendor stands before versions of Java, and before Ruby's in its own files: temurin-21.0.2.
 	vendor = regexp.MustCompile(`^(?:ruby|temurin|openjdk|corretto|liberica|microsoft|adoptopenjdk|semeru|sapmachine)-(?:jdk-)?([0-9])`)
 	// zulu has numbers of its own after Java's.
-	zulu  = regexp.MustCompile(`^zulu-(?:jre-)?([0-9]+)\..*$`)
-	blank = regexp.MustCompile(`\s+`)
+	zulu = regexp.MustCompile(`^zulu-(?:jre-)?([0-9]+)\..*$`)
+	// sdkman stands after versions of Java: 21-oracle.
+	sdkman = regexp.MustCompile(`^([0-9][0-9.]*)-(?:oracle|ms|tem|zulu|amzn|open|librca|sem|graalce)$`)
+	blank  = regexp.MustCompile(`\s+`)
 )
 
 // plainVersion removes what vendors add to a version.
 func plainVersion(v string) string {
 	v = blank.ReplaceAllString(strings.TrimPrefix(strings.TrimSpace(v), "v"), " ")
+	v = sdkman.ReplaceAllString(v, "$1")
 	return vendor.ReplaceAllString(zulu.ReplaceAllString(v, "$1"), "$1")
 }
 
