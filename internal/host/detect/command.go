@@ -160,13 +160,13 @@ type hooks struct {
 func (e *ecosystem) hooks() hooks {
 	switch e {
 	case &node:
-		return hooks{readNode, func(d *detector, program string) bool { return d.manifest().depends(program) }, nil, (*detector).script}
+		return hooks{readNode, func(d *detector, program string) bool { return d.manifest().depends(program) }, nil, nodeTask}
 	case &deno:
-		return hooks{read: readDeno, task: (*detector).denoTask}
+		return hooks{read: readDeno, task: denoTask}
 	case &golang:
 		return hooks{read: readGo}
 	case &python:
-		return hooks{readPython, (*detector).pythonHas, runPython, nil}
+		return hooks{readPython, pythonHas, runPython, nil}
 	case &rust:
 		return hooks{read: readRust}
 	case &maven:
@@ -176,13 +176,13 @@ func (e *ecosystem) hooks() hooks {
 	case &ruby:
 		return hooks{readRuby, rubyHas, runRuby, nil}
 	case &php:
-		return hooks{readPHP, phpHas, runPHP, (*detector).composerTask}
+		return hooks{readPHP, phpHas, runPHP, composerTask}
 	case &elixir:
 		return hooks{read: readElixir, installed: elixirHas}
 	case &cmake:
 		return hooks{read: readCMake}
 	}
-	return hooks{read: readMakefile, task: (*detector).makeTask}
+	return hooks{read: readMakefile, task: makeTask}
 }
 
 var (

@@ -140,7 +140,7 @@ func Detect(ctx context.Context, tree fs.FS, name string) *Draft {
 	dev.services()
 	plan.services(dev.compose != nil)
 	plan.setup(dev.commands())
-	d.server()
+	d.settlePort()
 	for _, level := range d.hints {
 		for _, h := range level {
 			d.tool(h.At, h.Name, h.Version)

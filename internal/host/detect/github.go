@@ -10,7 +10,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/versions"
+	"github.com/sandbox-agent/sandbox-agent/internal/versionrange"
 )
 
 const (
@@ -383,7 +383,7 @@ func (d githubActions) action(j *job, file string, st *workflowStep, rows []*sco
 			all = slices.DeleteFunc(all, func(v string) bool { return !plainNumber.MatchString(v) })
 		}
 		if len(all) > 0 && !slices.Contains([]string{"latest", "stable", "lts/*", "node", "current", "oldstable"}, all[0]) {
-			slices.SortFunc(all, versions.Compare)
+			slices.SortFunc(all, versionrange.Compare)
 			j.tools = append(j.tools, Tool{known.tool, strings.Join(all, " || "), at})
 		}
 		return
@@ -628,7 +628,7 @@ func newer(a, b *scope) bool {
 		if !plainNumber.MatchString(x) || !plainNumber.MatchString(y) {
 			continue
 		}
-		switch versions.Compare(x, y) {
+		switch versionrange.Compare(x, y) {
 		case 1:
 			found = true
 		case -1:

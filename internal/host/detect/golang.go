@@ -38,8 +38,12 @@ var (
 	goComment     = regexp.MustCompile(`//[^\n]*`)
 )
 
-func readGo(d *detector, p *part) {
-	packages := d.goWorkspace()
+// goFiles reads the files of Go.
+type goFiles struct{ *detector }
+
+func readGo(from *detector, p *part) {
+	d := goFiles{from}
+	packages := d.workspace()
 	f := d.open("go.mod")
 	if packages[0] != "./..." {
 		f = d.open("go.work")
@@ -63,12 +67,12 @@ func readGo(d *detector, p *part) {
 	p.convention(at, "go vet "+all)
 	p.all = all
 	if d.dir == "." && d.open("go.work") == nil {
-		d.goModules()
+		d.modules()
 	}
 }
 
-// goWorkspace returns the packages of all modules of a workspace, which `./...` at its root does not cover.
-func (d *detector) goWorkspace() (packages []string) {
+// workspace returns the packages of all modules of a workspace, which `./...` at its root does not cover.
+func (d goFiles) workspace() (packages []string) {
 	f := d.open("go.work")
 	if f == nil {
 		return []string{"./..."}
@@ -98,8 +102,8 @@ func (d *detector) goWorkspace() (packages []string) {
 	return packages
 }
 
-// goModules adds the other modules of the tree that have tests.
-func (d *detector) goModules() {
+// modules adds the other modules of the tree that have tests.
+func (d goFiles) modules() {
 	const most = 6
 	n := 0
 	for _, dir := range d.manifestDirs() {
@@ -108,7 +112,7 @@ func (d *detector) goModules() {
 		}
 		switch {
 		case helper(dir):
-		case !d.goTests(dir, 0):
+		case !d.tests(dir, 0):
 			d.member(dir) // nothing to test
 		case n == most:
 			d.omit(Position{File: path.Join(dir, "go.mod")}, dir, "only the first %d modules are tested", most)
@@ -120,12 +124,12 @@ func (d *detector) goModules() {
 	}
 }
 
-// goTests reports whether a module has tests near its root.
-func (d *detector) goTests(dir string, depth int) bool {
+// tests reports whether a module has tests near its root.
+func (d goFiles) tests(dir string, depth int) bool {
 	if len((&detector{d.source, dir}).names(".", "*_test.go")) > 0 {
 		return true
 	}
-	return depth < maxDepth && slices.ContainsFunc(d.subdirs(dir), func(sub string) bool { return d.goTests(sub, depth+1) })
+	return depth < maxDepth && slices.ContainsFunc(d.subdirs(dir), func(sub string) bool { return d.tests(sub, depth+1) })
 }
 
 // goFlags are flags of the build that derived commands need as well.

@@ -15,7 +15,7 @@ var maven = ecosystem{
 
 func readMaven(d *detector, p *part) {
 	f := d.open("pom.xml")
-	if f == nil || d.gradleRules() {
+	if f == nil || gradleRules(d) {
 		return
 	}
 	run := "mvn"
@@ -28,7 +28,7 @@ func readMaven(d *detector, p *part) {
 	}
 	p.install(Position{File: f.name}, run+" --batch-mode --quiet test-compile")
 	p.convention(Position{File: f.name}, run+" --batch-mode verify")
-	d.jvmMembers("pom.xml")
+	jvmMembers(d, "pom.xml")
 }
 
 var gradle = ecosystem{
@@ -44,7 +44,7 @@ var gradle = ecosystem{
 
 func readGradle(d *detector, p *part) {
 	f := d.first("build.gradle.kts", "build.gradle", "settings.gradle.kts", "settings.gradle")
-	if f == nil || d.has("pom.xml") && !d.gradleRules() {
+	if f == nil || d.has("pom.xml") && !gradleRules(d) {
 		return
 	}
 	run := "gradle"
@@ -60,7 +60,7 @@ func readGradle(d *detector, p *part) {
 	}
 	p.install(Position{File: f.name}, run+" --no-daemon --quiet testClasses")
 	p.convention(Position{File: f.name}, run+" --no-daemon check")
-	d.jvmMembers("build.gradle", "build.gradle.kts")
+	jvmMembers(d, "build.gradle", "build.gradle.kts")
 }
 
 var (
@@ -69,12 +69,12 @@ var (
 )
 
 // gradleRules reports whether Gradle builds a directory that has a file of Maven, too: setup and checks use one of them.
-func (d *detector) gradleRules() bool {
+func gradleRules(d *detector) bool {
 	return d.has("gradlew") && !d.has("mvnw") && (d.has("build.gradle") || d.has("build.gradle.kts"))
 }
 
 // jvmMembers marks the modules of a build.
-func (d *detector) jvmMembers(files ...string) {
+func jvmMembers(d *detector, files ...string) {
 	for _, dir := range d.manifestDirs() {
 		if len((&detector{d.source, dir}).names(".", files...)) > 0 {
 			d.member(dir)

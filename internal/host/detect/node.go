@@ -81,8 +81,8 @@ var (
 	memberForm   = regexp.MustCompile(`^[A-Za-z0-9._@/-]+$`)
 )
 
-// script finds the script of package.json that a command runs.
-func (d *detector) script(text string) (name, content string, ok bool) {
+// nodeTask finds the script of package.json that a command runs.
+func nodeTask(d *detector, text string) (name, content string, ok bool) {
 	m := scriptForm.FindStringSubmatch(text)
 	if m == nil {
 		return "", "", false
@@ -102,7 +102,11 @@ var nodeManagers = []struct{ lock, name, install, version string }{
 	{"package.json", "npm", "npm install --no-package-lock", ""},
 }
 
-func readNode(d *detector, p *part) {
+// nodeFiles reads the files of Node and its package managers.
+type nodeFiles struct{ *detector }
+
+func readNode(from *detector, p *part) {
+	d := nodeFiles{from}
 	f, m := d.open("package.json"), d.manifest()
 	i := slices.IndexFunc(nodeManagers, func(m struct{ lock, name, install, version string }) bool { return d.has(m.lock) })
 	if f == nil || i < 0 {
@@ -122,7 +126,7 @@ func readNode(d *detector, p *part) {
 		install = "yarn install --immutable"
 	}
 	p.label = run
-	d.nodeVersions(f, m, at, run, version, second, manager.version)
+	d.versions(f, m, at, run, version, second, manager.version)
 	p.install(at, install)
 	for _, name := range []string{"test", "lint", "typecheck", "type-check", "build"} {
 		if m.Scripts[name] != "" {
@@ -132,8 +136,8 @@ func readNode(d *detector, p *part) {
 	if m.Scripts["typecheck"] == "" && m.Scripts["type-check"] == "" && m.depends("typescript") && d.has("tsconfig.json") {
 		p.convention(d.whole("tsconfig.json"), "npx tsc --noEmit")
 	}
-	d.nodeMembers(f, m, p, run, second)
-	d.nodeServer(f, m, run)
+	d.members(f, m, p, run, second)
+	d.server(f, m, run)
 }
 
 // keyLine matches the line of a key of a JSON object.
@@ -141,8 +145,8 @@ func keyLine(name string) *regexp.Regexp {
 	return regexp.MustCompile(`"` + regexp.QuoteMeta(name) + `"\s*:`)
 }
 
-// nodeVersions asks for Node and for the package manager that setup is written for.
-func (d *detector) nodeVersions(f *file, m *packageJSON, lock Position, run, version string, second bool, usual string) {
+// versions asks for Node and for the package manager that setup is written for.
+func (d nodeFiles) versions(f *file, m *packageJSON, lock Position, run, version string, second bool, usual string) {
 	for _, from := range []struct {
 		key  string
 		says any
@@ -171,8 +175,8 @@ var allMembers = map[string]string{
 	"yarn": "yarn workspaces run SCRIPT", "yarn 2": "yarn workspaces foreach --all run SCRIPT",
 }
 
-// nodeMembers adds the checks of a workspace's members that the root does not have.
-func (d *detector) nodeMembers(f *file, m *packageJSON, p *part, run string, second bool) {
+// members adds the checks of a workspace's members that the root does not have.
+func (d nodeFiles) members(f *file, m *packageJSON, p *part, run string, second bool) {
 	members, at := d.workspace(f, m)
 	if second {
 		run = "yarn 2"
@@ -199,7 +203,7 @@ func (d *detector) nodeMembers(f *file, m *packageJSON, p *part, run string, sec
 
 // workspace returns the manifests of a workspace's members, and the position of their list. Patterns end in one directory level, as
 // `packages/*`.
-func (d *detector) workspace(f *file, m *packageJSON) (members []packageJSON, at Position) {
+func (d nodeFiles) workspace(f *file, m *packageJSON) (members []packageJSON, at Position) {
 	var long struct{ Packages []string }
 	var patterns []string
 	if json.Unmarshal(m.Workspaces, &patterns) != nil {
@@ -225,7 +229,7 @@ func (d *detector) workspace(f *file, m *packageJSON) (members []packageJSON, at
 }
 
 // expand lists the directories that the patterns of a workspace name, as paths in the repository.
-func (d *detector) expand(at Position, patterns []string) (dirs []string) {
+func (d nodeFiles) expand(at Position, patterns []string) (dirs []string) {
 	if len(patterns) > maxList {
 		d.omit(at, "workspaces", "only the first %d patterns are read", maxList)
 	}
@@ -271,8 +275,8 @@ var nodeServers = []struct {
 
 var portFlag = regexp.MustCompile(`(?:--port[= ]|-p |\bPORT=)([0-9]{2,5})`)
 
-// nodeServer finds the script that is a development server.
-func (d *detector) nodeServer(f *file, m *packageJSON, run string) {
+// server finds the script that is a development server.
+func (d nodeFiles) server(f *file, m *packageJSON, run string) {
 	for _, name := range []string{"dev", "start", "serve"} {
 		for _, c := range script(m.Scripts[name], d.dir, Position{}) {
 			for _, s := range nodeServers {
@@ -289,8 +293,8 @@ func (d *detector) nodeServer(f *file, m *packageJSON, run string) {
 	}
 }
 
-// server settles the port of the development server: without one there is no server.
-func (d *detector) server() {
+// settlePort settles the port of the development server: without one there is no server.
+func (d *detector) settlePort() {
 	if d.Dev == nil {
 		return
 	}

@@ -24,12 +24,12 @@ var deno = ecosystem{
 
 var denoForm = regexp.MustCompile(`^deno task ([\w:.-]+)$`)
 
-func (d *detector) denoTask(text string) (name, content string, ok bool) {
+func denoTask(d *detector, text string) (name, content string, ok bool) {
 	m := denoForm.FindStringSubmatch(text)
 	if m == nil {
 		return "", "", false
 	}
-	content, ok = d.denoTasks()[m[1]]
+	content, ok = denoTasks(d)[m[1]]
 	return m[1], content, ok
 }
 
@@ -40,14 +40,14 @@ func readDeno(d *detector, p *part) {
 	}
 	at := Position{File: f.name}
 	d.hint(hintManifest, at, "deno", "*")
-	if d.denoTasks()["test"] != "" {
+	if denoTasks(d)["test"] != "" {
 		p.convention(f.find(keyLine("test")), "deno task test")
 	} else if len(d.names(".", "*_test.ts", "*.test.ts", "test.ts"))+len(d.names("tests", "*.ts"))+len(d.names("test", "*.ts")) > 0 {
 		p.convention(at, "deno test")
 	}
 }
 
-func (d *detector) denoTasks() map[string]string {
+func denoTasks(d *detector) map[string]string {
 	tasks := map[string]string{}
 	f := d.first("deno.json", "deno.jsonc")
 	if f == nil || deep(f.text) {
@@ -132,12 +132,12 @@ var makefiles = ecosystem{
 
 var makeForm = regexp.MustCompile(`^make(?: -\w+)* ([A-Za-z0-9._-]+)$`)
 
-func (d *detector) makeTask(text string) (name, content string, ok bool) {
+func makeTask(d *detector, text string) (name, content string, ok bool) {
 	m := makeForm.FindStringSubmatch(text)
 	if m == nil {
 		return "", "", false
 	}
-	content, ok = d.recipe(m[1], 0)
+	content, ok = recipe(d, m[1], 0)
 	return m[1], content, ok
 }
 
@@ -161,7 +161,7 @@ func goalLine(goal string) *regexp.Regexp {
 }
 
 // recipe returns the commands of a target and of the targets that it needs.
-func (d *detector) recipe(goal string, depth int) (commands string, ok bool) {
+func recipe(d *detector, goal string, depth int) (commands string, ok bool) {
 	f := d.first(makefileNames...)
 	if f == nil || depth > maxTaskDepth {
 		return "", false
@@ -173,7 +173,7 @@ func (d *detector) recipe(goal string, depth int) (commands string, ok bool) {
 	_, needs, _ := strings.Cut(f.text[m[0]:m[1]], ":")
 	for need := range strings.FieldsSeq(needs) {
 		if memberForm.MatchString(need) && need != goal {
-			inner, _ := d.recipe(need, depth+1)
+			inner, _ := recipe(d, need, depth+1)
 			commands += inner
 		}
 	}

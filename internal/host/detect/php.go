@@ -26,7 +26,7 @@ var php = ecosystem{
 }
 
 func phpHas(d *detector, name string) bool {
-	m := d.composer()
+	m := composer(d)
 	return m.RequireDev[name] != nil || m.Require[name] != nil
 }
 
@@ -40,12 +40,12 @@ func runPHP(_ *detector, launcher, command string) string {
 var composerForm = regexp.MustCompile(`^composer(?: run(?:-script)?)? ([A-Za-z0-9:_-]+)(?:\s+--?.*)?$`)
 
 // composerTask finds the script of composer.json that a command runs.
-func (d *detector) composerTask(text string) (name, content string, ok bool) {
+func composerTask(d *detector, text string) (name, content string, ok bool) {
 	m := composerForm.FindStringSubmatch(text)
 	if m == nil {
 		return "", "", false
 	}
-	script, ok := d.composer().Scripts[m[1]]
+	script, ok := composer(d).Scripts[m[1]]
 	lines, list := script.([]any)
 	if !list {
 		return m[1], fmt.Sprint(script), ok
@@ -64,7 +64,7 @@ type composerJSON struct {
 	RequireDev map[string]any `json:"require-dev"`
 }
 
-func (d *detector) composer() (m composerJSON) {
+func composer(d *detector) (m composerJSON) {
 	if f := d.open("composer.json"); f != nil {
 		if err := json.Unmarshal([]byte(f.text), &m); err != nil {
 			d.omit(Position{File: f.name}, f.name, "%v", err)
@@ -83,7 +83,7 @@ var extensions = map[string]string{
 }
 
 func readPHP(d *detector, p *part) {
-	f, m := d.open("composer.json"), d.composer()
+	f, m := d.open("composer.json"), composer(d)
 	if f == nil || m.Require == nil && m.RequireDev == nil && m.Scripts == nil {
 		return
 	}

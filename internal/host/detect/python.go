@@ -113,7 +113,7 @@ func (d *detector) pythonFiles() *pythonFiles {
 }
 
 // pythonHas reports whether a list of requirements, a group, an extra or a pipeline names a program.
-func (d *detector) pythonHas(program string) bool {
+func pythonHas(d *detector, program string) bool {
 	p := d.pythonFiles()
 	listed := regexp.MustCompile(`(?m)(?:^|["'\s])` + program + `(?:["'\s<>=~!;\[,]|$)`)
 	lists := []string{d.pip}
@@ -127,7 +127,7 @@ func (d *detector) pythonHas(program string) bool {
 		lists = append(lists, extras.FindStringSubmatch(p.project.text)...)
 	}
 	_, groups := groups(p.project)
-	_, tox := d.tox()
+	_, tox := p.tox()
 	return listed.MatchString(strings.Join(slices.Concat(lists, groups, tox), "\n"))
 }
 
@@ -155,7 +155,7 @@ func readPython(d *detector, part *part) {
 			part.convention(f.find(usesUnittest), "python -m unittest test")
 		}
 	}
-	if d.pythonHas("ruff") {
+	if pythonHas(d, "ruff") {
 		part.convention(d.whole("ruff"), "ruff check .")
 	}
 }
@@ -353,7 +353,7 @@ func groups(project *file) (at Position, needs []string) {
 
 // tox returns what the tests need by the environment of tox.ini that all others start from, as arguments of pip. Lines with conditions
 // are for other environments.
-func (d *detector) tox() (at Position, needs []string) {
+func (d *pythonFiles) tox() (at Position, needs []string) {
 	at, lines := d.toxLines("testenv", "deps", 0)
 	for _, line := range lines {
 		if l := listed.FindStringSubmatch(line); l != nil {
@@ -370,7 +370,7 @@ func (d *detector) tox() (at Position, needs []string) {
 }
 
 // toxWords are the words of a key of [testenv].
-func (d *detector) toxWords(key string) (words []string) {
+func (d *pythonFiles) toxWords(key string) (words []string) {
 	_, lines := d.toxLines("testenv", key, 0)
 	for _, l := range lines {
 		words = append(words, strings.FieldsFunc(l, func(r rune) bool { return r == ',' || r == ' ' })...)
@@ -379,7 +379,7 @@ func (d *detector) toxWords(key string) (words []string) {
 }
 
 // toxLines are the lines of a key of tox.ini, references to other sections replaced.
-func (d *detector) toxLines(section, key string, depth int) (at Position, lines []string) {
+func (d *pythonFiles) toxLines(section, key string, depth int) (at Position, lines []string) {
 	f := d.open("tox.ini")
 	if f == nil || depth > maxTaskDepth {
 		return at, nil

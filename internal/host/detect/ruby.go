@@ -25,7 +25,7 @@ var ruby = ecosystem{
 }
 
 func rubyHas(d *detector, gem string) bool {
-	text, _ := d.gems()
+	text, _ := gems(d)
 	return d.has("bin/"+gem) || regexp.MustCompile(`(?m)["'\s]`+gem+`(?:-\w+)*["'\s(]`).MatchString(text)
 }
 
@@ -43,7 +43,7 @@ var (
 )
 
 // gems are the texts that name the gems, and the file of the first.
-func (d *detector) gems() (text string, at Position) {
+func gems(d *detector) (text string, at Position) {
 	at = d.whole("Gemfile")
 	names := []string{"Gemfile", "Gemfile.lock"}
 	if f := d.open("Gemfile"); f != nil && gemspecLine.MatchString(f.text) { // a gem's own: a lock file is rarely there
@@ -61,7 +61,7 @@ func (d *detector) gems() (text string, at Position) {
 }
 
 func readRuby(d *detector, p *part) {
-	_, at := d.gems()
+	_, at := gems(d)
 	f := d.open("Gemfile")
 	if f == nil {
 		return
