@@ -299,7 +299,9 @@ func (p *plan) chooseTest(t *part, usual int, whole, narrow []candidate, use fun
 		}
 	}
 	// A script is the project's own word for its tests; another runner in a job only says what they need.
-	replaces := func(c candidate) bool { return usual < 0 || t.eco != &node || c.task }
+	replaces := func(c candidate) bool {
+		return usual < 0 || t.eco != &node || c.task && strings.HasPrefix(c.text, t.label+" ")
+	}
 	heavy := func(c candidate) bool { return len(c.job.services) > 0 }
 	var light []candidate
 	for _, c := range narrow {

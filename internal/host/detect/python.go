@@ -353,11 +353,11 @@ func groups(project *file) (at Position, needs []string) {
 
 // tox returns what the tests need by the environment of tox.ini that all others start from, as arguments of pip. Lines with conditions
 // are for other environments.
-func (d *pythonFiles) tox() (at Position, needs []string) {
-	at, lines := d.toxLines("testenv", "deps", 0)
+func (p *pythonFiles) tox() (at Position, needs []string) {
+	at, lines := p.toxLines("testenv", "deps", 0)
 	for _, line := range lines {
 		if l := listed.FindStringSubmatch(line); l != nil {
-			if !slices.Contains(requirementFiles, l[1]) && d.has(l[1]) {
+			if !slices.Contains(requirementFiles, l[1]) && p.has(l[1]) {
 				needs = append(needs, "-r", l[1])
 			}
 			continue
@@ -370,8 +370,8 @@ func (d *pythonFiles) tox() (at Position, needs []string) {
 }
 
 // toxWords are the words of a key of [testenv].
-func (d *pythonFiles) toxWords(key string) (words []string) {
-	_, lines := d.toxLines("testenv", key, 0)
+func (p *pythonFiles) toxWords(key string) (words []string) {
+	_, lines := p.toxLines("testenv", key, 0)
 	for _, l := range lines {
 		words = append(words, strings.FieldsFunc(l, func(r rune) bool { return r == ',' || r == ' ' })...)
 	}
@@ -379,8 +379,8 @@ func (d *pythonFiles) toxWords(key string) (words []string) {
 }
 
 // toxLines are the lines of a key of tox.ini, references to other sections replaced.
-func (d *pythonFiles) toxLines(section, key string, depth int) (at Position, lines []string) {
-	f := d.open("tox.ini")
+func (p *pythonFiles) toxLines(section, key string, depth int) (at Position, lines []string) {
+	f := p.open("tox.ini")
 	if f == nil || depth > maxTaskDepth {
 		return at, nil
 	}
@@ -408,7 +408,7 @@ func (d *pythonFiles) toxLines(section, key string, depth int) (at Position, lin
 			continue
 		}
 		if refer := toxRefer.FindStringSubmatch(line); refer != nil {
-			_, inner := d.toxLines(refer[1], refer[2], depth+1)
+			_, inner := p.toxLines(refer[1], refer[2], depth+1)
 			lines = append(lines, inner...)
 			continue
 		}
