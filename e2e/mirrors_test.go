@@ -51,6 +51,7 @@ func needed() ingredients {
 	if nightly {
 		all.sources += " python-cachetools rake libsemver-java php-zumba-json-serializer python-async-interrupt"
 		all.wheels += " python3-pytest python3-pluggy python3-iniconfig python3-pytest-cov python3-coverage"
+		all.wheels += " python3-flake8 python3-pycodestyle python3-pyflakes python3-mccabe"
 		// What pytest needs elsewhere is in a lock file too.
 		all.wheels += " python3-pytest-asyncio python3-packaging python3-exceptiongroup python3-tomli python3-colorama python3-typing-extensions"
 		all.gems = "rubocop ruby-coveralls ruby-test-unit"

@@ -283,8 +283,8 @@ func (d composeFiles) service(in composeService) {
 	case slices.ContainsFunc(c.Command, func(a string) bool { return strings.Contains(a, unset) }):
 		skip("its command needs a variable that has no value")
 		return
-	case slices.ContainsFunc(sortedKeys(c.Environment), licence.MatchString), slices.ContainsFunc(c.Command, licence.MatchString):
-		skip("its start accepts a licence, which only you can")
+	case slices.ContainsFunc(sortedKeys(c.Environment), license.MatchString), slices.ContainsFunc(c.Command, license.MatchString):
+		skip("its start accepts a license, which only you can do")
 		return
 	}
 	s := Service{Name: name, Image: c.Image, Command: c.Command, At: at, Ports: published(composePorts(c), hostPorts(raw["ports"], in.vars))}
@@ -328,8 +328,8 @@ func mounted(command []string, target string) bool {
 	return slices.ContainsFunc(command, func(a string) bool { return strings.Contains(a, target) })
 }
 
-// licence is in the names of variables and the arguments that accept one.
-var licence = regexp.MustCompile(`(?i)accept[_-]?(?:eula|licen[cs]e)|licen[cs]e=accept`)
+// license is in the names of variables and the arguments that accept one.
+var license = regexp.MustCompile(`(?i)accept[_-]?(?:eula|licen[cs]e)|licen[cs]e=accept`)
 
 func healthOf(h *types.HealthCheckConfig) Health {
 	if h.Disable || len(h.Test) < 2 || h.Test[0] == "NONE" || strings.Contains(strings.Join(h.Test, " "), unset) {

@@ -375,15 +375,19 @@ func (d githubActions) action(j *job, file string, st *workflowStep, rows []*sco
 	if known, ok := actionTools[uses]; ok {
 		var all []string
 		for _, s := range rows {
-			if v := plainVersion(with(s, known.input)); v != "" && !slices.Contains(all, v) {
+			if v := strings.TrimSuffix(plainVersion(with(s, known.input)), ".x"); v != "" && !slices.Contains(all, v) {
 				all = append(all, v)
 			}
 		}
-		if len(all) > 1 {
+		if n := st.With[known.input]; len(all) > 1 || len(all) == 0 && strings.Contains(n.Value, "matrix.") {
 			all = slices.DeleteFunc(all, func(v string) bool { return !plainNumber.MatchString(v) })
+			j.several = append(j.several, known.tool)
 		}
 		if len(all) > 0 && !slices.Contains([]string{"latest", "stable", "lts/*", "node", "current", "oldstable"}, all[0]) {
 			slices.SortFunc(all, versionrange.Compare)
+			if len(all) > 1 && known.tool == "go" { // a newer Go builds what an older one does
+				all = []string{">=" + all[0]}
+			}
 			j.tools = append(j.tools, Tool{known.tool, strings.Join(all, " || "), at})
 		}
 		return

@@ -14,10 +14,11 @@ import (
 type job struct {
 	name     string
 	at       Position
-	aside    bool   // it does not judge: coverage, benchmarks, documentation
-	env      []Var  // the job's own before the workflow's
-	secrets  []Var  // variables that need a secret
-	tools    []Tool // versions that it installs; several as a range with ||
+	aside    bool     // it does not judge: coverage, benchmarks, documentation
+	env      []Var    // the job's own before the workflow's
+	secrets  []Var    // variables that need a secret
+	tools    []Tool   // versions that it installs; several as a range
+	several  []string // tools of which its matrix has several versions
 	services []Service
 	commands []step
 	modules  bool // it checks out submodules
@@ -123,20 +124,20 @@ func (p *plan) checksOf(eco *ecosystem, dir string) []found {
 func (p *plan) versions() {
 	several := map[string]bool{}
 	for _, j := range p.jobs {
-		for _, t := range j.tools {
-			several[t.Name] = several[t.Name] || !j.aside && strings.Contains(t.Version, "||")
+		for _, t := range j.several {
+			several[t] = several[t] || !j.aside
 		}
 	}
 	for _, j := range p.jobs {
 		for _, t := range j.tools {
 			level := hintPipeline
 			switch {
-			case j.aside:
-				level = hintAside
-			case strings.Contains(t.Version, "||"):
+			case slices.Contains(j.several, t.Name):
 				level = hintMatrix
 			case several[t.Name]:
 				continue
+			case j.aside:
+				level = hintAside
 			case !checkJobs.MatchString(j.name) && !slices.ContainsFunc(j.commands, func(c step) bool { return c.kind.judges() }):
 				level = hintAside
 			}
