@@ -1,9 +1,5 @@
-// Package branch saves the changes that commands make in a sandbox's clone as commits of a branch. The branch is in a bare
-// repository in the state directory, which is the remote `sandbox` of the user's repository.
-//
-// A sandbox only provides files, and the messages and authors of commits made there. This package creates the commits.
-//
-// The script of a save is sent with each save instead of being part of the guest, so that it works in older sandboxes.
+// Package branch saves the changes of a sandbox's clone as commits of a branch, in a bare repository of the state directory,
+// and brings such commits, or a task's, into the user's repository.
 package branch
 
 import (
@@ -24,19 +20,19 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
 )
 
-// Folder has the bare repositories, in a state folder.
+// Folder is the directory of the bare repositories, in the state directory.
 const Folder = "repos"
 
 const (
-	// Remote is the name of our repository in the user's.
+	// Remote is the name of the bare repository as a remote of the user's repository.
 	Remote = "sandbox"
-	// notes has what ran, beside the commits.
+	// notes is the notes ref that records the commands of each commit.
 	notes = "sandbox-agent"
 
 	heads   = "refs/heads/"
 	bases   = "refs/sandbox-agent/base/"
 	earlier = "refs/sandbox-agent/earlier/"
-	// inside has a commit that says what the commits of the clone became: see record.
+	// inside is the prefix of the refs that map commits of a clone to commits of the branch: see record.
 	inside = "refs/sandbox-agent/inside/"
 
 	gitTime = time.Minute
@@ -45,18 +41,17 @@ const (
 var (
 	// ErrNotFound means that a sandbox has no branch.
 	ErrNotFound = errors.New("no branch")
-	// ErrNotPublished means that the user's repository does not show a branch: it has moved, or has another remote of that
-	// name. What is saved is in ours.
-	ErrNotPublished = errors.New("it is not shown in the repository")
+	// ErrNotPublished means that the user's repository does not show a branch: it has moved, or has another remote named
+	// Remote. The commits are saved in the bare repository.
+	ErrNotPublished = errors.New("branch not shown in the repository")
 )
 
-// Store is the part of a state folder that has branches.
+// Store has the branches of a state directory.
 type Store struct{ dir string }
 
-// New returns that of a state folder. It makes nothing.
+// New returns the Store of a state directory. It creates nothing.
 func New(state string) *Store { return &Store{filepath.Join(state, Folder)} }
 
-// Branch is that of one sandbox.
 type Branch struct {
 	// Sandbox is the sandbox's name, and the branch's in the bare repository.
 	Sandbox string
@@ -70,20 +65,19 @@ type repo struct {
 	dir  string
 }
 
-// Clone is a sandbox's clone of the user's repository, whose changes are saved.
 type Clone struct {
 	*Branch
 	in       ExecFunc
-	cloneDir string // of the clone, in the sandbox
+	cloneDir string // in the sandbox
 }
 
-// In returns the clone at a directory of the sandbox. in runs commands there.
+// In returns the clone at directory dir of the sandbox. in runs commands there.
 func (b *Branch) In(in ExecFunc, dir string) *Clone { return &Clone{b, in, dir} }
 
-// Of is the branch of a sandbox in a repository of this machine, whether it is there or not.
+// Of returns the branch of a sandbox in a repository of this machine. The branch may not exist.
 func (s *Store) Of(sandbox, userRepo string) *Branch {
 	h := sha256.Sum256([]byte(userRepo))
-	// A setting's name has no "=" and no line break, and a file's name at most 255 bytes.
+	// A git config key has no "=" and no line break, and a file name at most 255 bytes.
 	const most = 200
 	base := strings.NewReplacer("=", "_", "\n", "_").Replace(filepath.Base(userRepo))
 	return &Branch{
@@ -92,7 +86,7 @@ func (s *Store) Of(sandbox, userRepo string) *Branch {
 	}
 }
 
-// Find finds the branch of a sandbox that may be gone: in the repository repo, "" meaning any, where one of that name is once only.
+// Find returns the branch of a sandbox that may be removed: in repo, else in the only repository that has one of that name.
 func (s *Store) Find(ctx context.Context, sandbox, repo string) (*Branch, error) {
 	if repo != "" {
 		if b := s.Of(sandbox, repo); b.there(ctx) {
@@ -116,12 +110,11 @@ func (s *Store) Find(ctx context.Context, sandbox, repo string) (*Branch, error)
 		return found[0], nil
 	}
 	return nil, fmt.Errorf(
-		"sandbox %s: %w in this folder's repository, and %d others have one: go to the one that you mean", sandbox, ErrNotFound,
+		"sandbox %s: %w in this directory's repository, and %d other repositories have one: run the command in one of them", sandbox, ErrNotFound,
 		len(found),
 	)
 }
 
-// Info is a row of List.
 type Info struct {
 	*Branch `json:"-"`
 	Name    string    `json:"name"`
@@ -132,7 +125,7 @@ type Info struct {
 	Head    string    `json:"head"`
 }
 
-// List is all branches, the last that was changed first.
+// List returns all branches, the last changed one first.
 func (s *Store) List(ctx context.Context) ([]Info, error) {
 	dirs, err := os.ReadDir(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -141,11 +134,11 @@ func (s *Store) List(ctx context.Context) ([]Info, error) {
 	var all []Info
 	for _, d := range dirs {
 		if !d.IsDir() {
-			continue // a lock
+			continue // a lock file
 		}
 		b := repo{dir: filepath.Join(s.dir, d.Name())}
 		if b.Repo, err = b.line(ctx, "config", "sandbox-agent.repo"); err != nil {
-			continue // it is not whole yet
+			continue // not complete yet
 		}
 		out, err := b.git().Output(
 			ctx, "for-each-ref", "--sort=-committerdate",
@@ -172,7 +165,6 @@ func (s *Store) List(ctx context.Context) ([]Info, error) {
 	return all, nil
 }
 
-// key is the name of a setting about the branch.
 func (b *Branch) key(name string) string { return "sandbox-agent." + b.Sandbox + "." + name }
 
 func (b *repo) git() git.Repo { return git.Repo{Dir: b.dir, Bare: true, Untrusted: true} }
@@ -185,7 +177,7 @@ func (b *repo) line(ctx context.Context, args ...string) (string, error) {
 }
 
 func (b *repo) resolve(ctx context.Context, ref string) string {
-	sha, _ := b.line(ctx, "rev-parse", "--verify", "--quiet", ref+"^{commit}") // of none there is none
+	sha, _ := b.line(ctx, "rev-parse", "--verify", "--quiet", ref+"^{commit}") // empty if the ref does not exist
 	return sha
 }
 
@@ -194,23 +186,23 @@ func (b *Branch) there(ctx context.Context) bool {
 	return err == nil && b.resolve(ctx, heads+b.Sandbox) != ""
 }
 
-// Head and Base are the branch's last commit and the user's one that it began at.
+// Head returns the branch's last commit; "" without a branch.
 func (b *Branch) Head(ctx context.Context) string { return b.resolve(ctx, heads+b.Sandbox) }
 
-// Base is the user's commit that the branch began at.
+// Base returns the user's commit at which the branch began; "" without a branch.
 func (b *Branch) Base(ctx context.Context) string { return b.resolve(ctx, bases+b.Sandbox) }
 
-// Clone is the name of the clone that the branch is of and the commit that it was made at, as the clone's file has
-// them; "" where there is none.
+// Clone returns the name of the branch's clone and the commit at which it was made, in the format of the clone's own
+// file; "" without a clone.
 func (b *Branch) Clone(ctx context.Context) string {
-	name, _ := b.line(ctx, "config", b.key("clone")) // of none there is none
+	name, _ := b.line(ctx, "config", b.key("clone")) // empty if not set
 	if base := b.Base(ctx); name != "" && base != "" {
 		return name + " " + base
 	}
 	return ""
 }
 
-// lock keeps others from changing the repository, which need not be there.
+// lock locks the bare repository, which need not exist.
 func (b *Branch) lock(ctx context.Context) (func(), error) {
 	if err := os.MkdirAll(filepath.Dir(b.dir), 0o700); err != nil {
 		return nil, fmt.Errorf("lock the branches of %s: %w", b.Repo, err)
@@ -223,28 +215,28 @@ func (b *Branch) lock(ctx context.Context) (func(), error) {
 	for _, name := range []string{"config", "packed-refs", heads + b.Sandbox, bases + b.Sandbox, inside + b.Sandbox, "refs/notes/" + notes} {
 		left := filepath.Join(b.dir, filepath.FromSlash(name)+".lock")
 		if st, err := os.Stat(left); err == nil && time.Since(st.ModTime()) > gitTime {
-			_ = os.Remove(left) // git says it otherwise
+			_ = os.Remove(left) // if it fails, git reports the lock
 		}
 	}
 	b.sweep()
 	return l.Release, nil
 }
 
-// sweep removes the temporary files of packs that were refused or killed. Nothing else writes packs here, and the caller holds the lock.
+// sweep removes the temporary files of refused packs. The caller holds the lock, and only this package writes packs here.
 func (b *repo) sweep() {
 	const pack = "objects/pack"
-	files, _ := os.ReadDir(filepath.Join(b.dir, pack)) // there may be none
+	files, _ := os.ReadDir(filepath.Join(b.dir, pack)) // may not exist
 	for _, f := range files {
 		if strings.HasPrefix(f.Name(), "tmp_") {
-			_ = os.Remove(filepath.Join(b.dir, pack, f.Name())) // the next one does
+			_ = os.Remove(filepath.Join(b.dir, pack, f.Name())) // the next sweep tries again
 		}
 	}
 }
 
-// turnTime bounds the wait for others' turns, which have a save each.
+// turnTime bounds the wait for Lock: each holder may save.
 const turnTime = 2 * saveTime
 
-// Lock keeps others from changing files of the sandbox by several steps, until done. Saves go on meanwhile.
+// Lock prevents other clients from changing files of the sandbox in several steps, until done. Saves continue.
 func (b *Branch) Lock(ctx context.Context) (done func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, turnTime, fmt.Errorf("others changed files of sandbox %s for %s", b.Sandbox, turnTime))
 	defer cancel()
@@ -258,13 +250,13 @@ func (b *Branch) Lock(ctx context.Context) (done func(), err error) {
 	return l.Remove, nil
 }
 
-// open makes our repository if it is not there, and returns the name of the clone that the branch is of. The lock is the caller's.
+// open creates the bare repository if it is missing, and returns the name of the branch's clone. The caller holds the lock.
 func (b *Branch) open(ctx context.Context) (clone string, err error) {
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return "", fmt.Errorf("make the repository of branches: %w", err)
 	}
 	whole := false
-	set, _ := b.git().Output(ctx, "config", "--null", "--get-regexp", `^sandbox-agent\.`) // one that is not there has none
+	set, _ := b.git().Output(ctx, "config", "--null", "--get-regexp", `^sandbox-agent\.`) // empty for a missing repository
 	for entry := range strings.SplitSeq(string(set), "\x00") {
 		switch key, value, _ := strings.Cut(entry, "\n"); key {
 		case "sandbox-agent.repo":
@@ -286,12 +278,12 @@ func (b *Branch) open(ctx context.Context) (clone string, err error) {
 	return "", nil
 }
 
-// tip is where a branch is: its last commit with its tree, its base, and the clone's HEAD at the last save with the
-// record of it; each "" where there is none.
+// tip is the state of a branch: its last commit with the tree, its base, and the clone's HEAD at the last save with the
+// commit that records it; "" for each one that is missing.
 type tip struct{ head, tree, base, inside, record string }
 
 func (b *Branch) at(ctx context.Context) (p tip) {
-	// Of none there is none.
+	// A missing ref is not listed.
 	out, _ := b.line(
 		ctx, "for-each-ref", "--format=%(refname) %(objectname) %(tree) %(subject)", heads+b.Sandbox, bases+b.Sandbox,
 		inside+b.Sandbox,
@@ -315,7 +307,7 @@ func (b *Branch) at(ctx context.Context) (p tip) {
 // errNoBase means that this machine has no record of the commit that a clone was made at.
 var errNoBase = errors.New("the commit that its clone was made at is not recorded: `sandbox-agent reset --force` recreates the clone")
 
-// Cloned records the user's commit at which a clone for the sandbox is made. Branches begin there, whatever the sandbox says.
+// Cloned records the user's commit at which a clone for the sandbox is made. The branch begins there.
 func (b *Branch) Cloned(ctx context.Context, commit string) error {
 	unlock, err := b.lock(ctx)
 	if err != nil {
@@ -332,18 +324,18 @@ func (b *Branch) Cloned(ctx context.Context, commit string) error {
 	return nil
 }
 
-// ClonedAt is the user's commit at which the sandbox's clone was made; "" if there is no record of it.
+// ClonedAt returns the user's commit at which the sandbox's clone was made; "" if it is not recorded.
 func (b *Branch) ClonedAt(ctx context.Context) string {
-	at, _ := b.line(ctx, "config", b.key("cloned")) // one without has none
+	at, _ := b.line(ctx, "config", b.key("cloned")) // empty if not set
 	return cmp.Or(at, b.Base(ctx))                  // older versions recorded it with the first save
 }
 
-// begin makes the branch of a sandbox at the commit that its clone was made at, with one empty commit. One that is
-// there stays as Earlier. The lock is the caller's.
+// begin creates the branch at the commit at which the clone was made, with one empty commit. It keeps an existing branch
+// on a ref: see SaveResult.PreviousRef. The caller holds the lock.
 func (b *Clone) begin(ctx context.Context, clone, title string) (s SaveResult, err error) {
 	what := "begin the branch of sandbox " + b.Sandbox
 	key := b.key("base-" + strings.ToLower(clone))
-	base, _ := b.line(ctx, "config", key) // of a clone that is back, as from a snapshot
+	base, _ := b.line(ctx, "config", key) // set if the clone had a branch before, as one restored from a snapshot
 	if base = cmp.Or(base, b.ClonedAt(ctx)); !git.ValidSHA(base) {
 		return s, fmt.Errorf("%s: %w", what, errNoBase)
 	}
@@ -353,7 +345,7 @@ func (b *Clone) begin(ctx context.Context, clone, title string) (s SaveResult, e
 			return s, fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	// The user's repository serves any commit that it has: those are as large as the user made them.
+	// The objects come from the user's own repository, so no size limits apply.
 	trusted := b.git()
 	trusted.Untrusted = false
 	if err := trusted.Run(
@@ -378,7 +370,7 @@ func (b *Clone) begin(ctx context.Context, clone, title string) (s SaveResult, e
 	if err != nil {
 		return s, fmt.Errorf("%s: %w", what, err)
 	}
-	// This comes last: a process killed before it starts again, and does not continue on the commits of another clone.
+	// This comes last: a save after a killed process begins the branch again, and does not continue on the commits of another clone.
 	if err := errors.Join(b.git().Run(ctx, "config", key, base), set("clone", clone)); err != nil {
 		return s, fmt.Errorf("%s: %w", what, err)
 	}
@@ -386,8 +378,8 @@ func (b *Clone) begin(ctx context.Context, clone, title string) (s SaveResult, e
 }
 
 // Unmerged reports whether the branch has commits that exist nowhere else: on no other branch, tag or remote of the
-// user's repository, and under no other name in ours, such as a checkpoint. Those that it began at, the user's
-// repository may also have under a name that has moved on.
+// user's repository, and under no other ref here, such as a checkpoint. For the base, the reflogs of the user's
+// repository count, too.
 func (b *Branch) Unmerged(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
@@ -410,14 +402,14 @@ func (b *Branch) Unmerged(ctx context.Context) (bool, error) {
 	return b.only(ctx, true, base)
 }
 
-// only reports whether commits are under the branch's own names alone. With past set, what the user's names were at counts as well.
+// only reports whether only the branch's own refs reach the commits. With past, the reflogs of the user's repository count, too.
 func (b *Branch) only(ctx context.Context, past bool, commits ...string) (bool, error) {
 	args := append([]string{"rev-list", "--count"}, commits...)
 	args = append(args, "--not")
 	out, err := b.line(
 		ctx,
 		append(slices.Clone(args), "--exclude="+heads+b.Sandbox, "--exclude="+bases+b.Sandbox, "--exclude="+inside+b.Sandbox,
-			"--glob=refs/*")...) // --all has HEAD as well, which may be this branch
+			"--glob=refs/*")...) // --all includes HEAD, which may be this branch
 	if err != nil {
 		return true, fmt.Errorf("look for the commits of sandbox %s: %w", b.Sandbox, err)
 	}
@@ -428,12 +420,12 @@ func (b *Branch) only(ctx context.Context, past bool, commits ...string) (bool, 
 	if past {
 		args = append(args, "--reflog")
 	}
-	// A repository that is not there or does not show the branch has none of its commits.
+	// A missing repository has none of the commits.
 	list, err := localrepo.Git(b.Repo).Output(ctx, args...)
 	return err != nil || strings.TrimSpace(string(list)) != "0", nil
 }
 
-// Delete removes the branch here and in the user's repository. Commits that are merged there stay there.
+// Delete removes the branch here and in the user's repository. Merged commits stay there.
 func (b *Branch) Delete(ctx context.Context) error {
 	unlock, err := b.lock(ctx)
 	if err != nil {
@@ -446,11 +438,11 @@ func (b *Branch) Delete(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	_ = b.git().Run(ctx, "config", "--remove-section", "sandbox-agent."+b.Sandbox) // one without has none
-	if _, err := os.Stat(b.Repo); err != nil {                                     // it is gone, or not there now
+	_ = b.git().Run(ctx, "config", "--remove-section", "sandbox-agent."+b.Sandbox) // fails if there is no such section
+	if _, err := os.Stat(b.Repo); err != nil {
 		return nil
 	}
-	if _, other := b.otherRemote(ctx); other { // what it shows is the user's
+	if _, other := b.otherRemote(ctx); other { // the user's own remote
 		return nil
 	}
 	if err := localrepo.Git(b.Repo).Run(ctx, "update-ref", "-d", "refs/remotes/"+Remote+"/"+b.Sandbox); err != nil {
@@ -459,7 +451,7 @@ func (b *Branch) Delete(ctx context.Context) error {
 	return nil
 }
 
-// DescendsFrom reports whether the branch has a commit of the user's in its history, or is at it.
+// DescendsFrom reports whether the branch's head is the commit or descends from it.
 func (b *Branch) DescendsFrom(ctx context.Context, commit string) bool {
 	return git.ValidSHA(commit) && b.git().Run(ctx, "merge-base", "--is-ancestor", commit, heads+b.Sandbox) == nil
 }

@@ -15,39 +15,36 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// checkoutTime bounds one git command on a work tree: a checkout of a large tree on a cold disk is the slowest.
+// checkoutTime bounds one git command on a working tree. The slowest is the checkout of a large tree from a cold disk.
 const checkoutTime = 5 * time.Minute
 
 // Source has the commits of a task or of a sandbox.
 type Source struct {
-	// Of names it, as "task T-A1B2C3D4".
-	Of string
-	// Branch is the local one for it.
-	Branch string
-	// Repo is its repository: a path, or a URL without a credential.
-	Repo       string
+	Of         string // for messages: "task T-A1B2C3D4"
+	Branch     string // local branch for the commits
+	Repo       string // path, or URL without a credential
 	Base, Head string // commits
 }
 
-// Target is a repository of this machine that has the commits of a Source. It compares them with their base, checks them out, or puts
-// them into the work tree. Nothing of the branch runs: no hook, filter or diff driver that the repository's own configuration names.
+// Target is a repository of this machine that has the commits of a Source. No hook, filter or diff driver that the
+// repository's configuration names is run.
 type Target struct {
 	Source
 	repo *localrepo.Repo
 	git  git.Repo
 }
 
-// Target opens the source's own repository if that is on this machine, else the clone that dir is in.
+// Target opens the source's repository if it is on this machine, else the clone that contains dir.
 func (s Source) Target(ctx context.Context, dir string) (*Target, error) {
 	if s.Branch == "" || !git.ValidSHA(s.Head) || !git.ValidSHA(s.Base) {
-		return nil, exiterr.New(workorder.ExitNotFound, fmt.Errorf("%s has no commits", s.Of), "`sandbox-agent result` says how a task ended")
+		return nil, exiterr.New(workorder.ExitNotFound, fmt.Errorf("%s has no commits", s.Of), "show how a task ended with: sandbox-agent result")
 	}
 	at := s.Repo
 	if !filepath.IsAbs(at) {
 		at = dir
 		if !localrepo.IsClone(ctx, dir, s.Repo) {
-			return nil, exiterr.New(workorder.ExitUsage, fmt.Errorf("%s is no clone of %s, which %s worked on", dir, s.Repo, s.Of),
-				"go to your clone of it")
+			return nil, exiterr.New(workorder.ExitUsage, fmt.Errorf("%s is not a clone of %s, the repository of %s", dir, s.Repo, s.Of),
+				"run the command in a clone of it")
 		}
 	}
 	repo, err := localrepo.Open(ctx, at)
@@ -59,14 +56,14 @@ func (s Source) Target(ctx context.Context, dir string) (*Target, error) {
 	for _, sha := range []string{s.Base, s.Head} {
 		if _, err := t.git.Output(ctx, "cat-file", "-e", sha+"^{commit}"); err != nil {
 			return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("%s does not have commit %s of %s", repo.Path, sha[:10], s.Of),
-				"`git fetch` brings it, where the branch "+s.Branch+" was pushed")
+				"if the branch "+s.Branch+" was pushed, fetch it with: git fetch")
 		}
 	}
 	return t, nil
 }
 
-// Diff writes what the task changed since its base, as a patch for `git apply`, whatever the user's configuration says
-// of diffs. Options are those of `git diff-tree`.
+// Diff writes the changes since the base as a patch for `git apply`. The user's diff configuration has no effect. options
+// are options of `git diff-tree`.
 func (t *Target) Diff(ctx context.Context, out io.Writer, options ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, checkoutTime)
 	defer cancel()
@@ -99,8 +96,8 @@ func (t *Target) unread(err error) error {
 	return exiterr.New(workorder.ExitGit, fmt.Errorf("read the commits of %s: %w", t.Of, err), "")
 }
 
-// Checkout switches the work tree to the task's branch, which it makes or moves on to the task's last commit, and
-// returns the name of what was checked out before.
+// Checkout switches the working tree to the source's branch, which it creates or fast-forwards to the last commit. It
+// returns the branch, or commit, that was checked out before.
 func (t *Target) Checkout(ctx context.Context) (before string, err error) {
 	if err := t.tree("check out " + t.Branch); err != nil {
 		return "", err
@@ -119,21 +116,21 @@ func (t *Target) Checkout(ctx context.Context) (before string, err error) {
 		return "", fmt.Errorf("check out %s: %w", t.Branch, err)
 	}
 	within := func(a, b string) bool { return t.git.Run(ctx, "merge-base", "--is-ancestor", a, b) == nil }
-	var on []string // what is checked out, one after the other
+	var on []string // the commits to check out, in this order
 	switch {
 	case at == "":
 		on = []string{t.Head}
-	case within(t.Head, at): // commits of the user's lie on top
+	case within(t.Head, at): // the user added commits
 		on = []string{at}
-	case within(at, t.Head) && (t.made(ctx) || at != t.Base && within(t.Base, at)): // an earlier checkout's
+	case within(at, t.Head) && (t.made(ctx) || at != t.Base && within(t.Base, at)): // created by an earlier checkout
 		on = []string{at, t.Head}
 	case within(at, t.Head):
-		return "", exiterr.New(workorder.ExitGit, fmt.Errorf("check out %s: there is a branch of that name, which is not of %s", t.Branch, t.Of),
-			"give the work another name, with -b; `sandbox-agent merge` brings it into the branch that is checked out")
+		return "", exiterr.New(workorder.ExitGit, fmt.Errorf("check out %s: a branch of that name exists and is not of %s", t.Branch, t.Of),
+			"choose another name with -b, or merge into the current branch with: sandbox-agent merge")
 	default:
-		return "", exiterr.New(workorder.ExitGit, fmt.Errorf("check out %s: it is at %.10s here, which is not on one line with the task's last "+
-			"commit %.10s", t.Branch, at, t.Head),
-			"rename that branch, or look at the work alone: `git switch --detach "+t.Head+"`")
+		return "", exiterr.New(workorder.ExitGit, fmt.Errorf("check out %s: the local branch is at %.10s and has diverged from the "+
+			"last commit %.10s", t.Branch, at, t.Head),
+			"rename the local branch, or check out the commit alone with: git switch --detach "+t.Head)
 	}
 	if err := t.keepUntracked(ctx, "check out "+t.Branch, on...); err != nil {
 		return "", err
@@ -151,25 +148,24 @@ func (t *Target) Checkout(ctx context.Context) (before string, err error) {
 	}
 	if err != nil {
 		return "", exiterr.New(workorder.ExitGit, fmt.Errorf("check out %s: %w", t.Branch, err),
-			"where your changes are in the way, commit or stash them first; where another work tree has the branch, go there")
+			"commit or stash changes that are in the way; if another worktree has the branch, go there")
 	}
 	return before, nil
 }
 
-// mark is the setting of a branch that a checkout has made. It goes with the branch.
+// mark is a config key of a branch that a checkout created. Git removes it with the branch.
 func (t *Target) mark() string { return "branch." + t.Branch + ".sandbox-agent" }
 
-// made reports whether an earlier checkout of the work has made its branch here.
+// made reports whether an earlier checkout created the branch.
 func (t *Target) made(ctx context.Context) bool {
 	of, err := t.git.Output(ctx, "config", t.mark())
 	return err == nil && strings.TrimSpace(string(of)) == t.Of
 }
 
-// ErrConflict is the error of Apply for changes that do not fit.
-var ErrConflict = errors.New("the changes conflict")
+var ErrConflict = errors.New("merge conflict")
 
-// Apply puts the task's changes into index and work tree, merged with what is checked out, and commits nothing. It returns the files.
-// It does all of it or nothing.
+// Apply merges the changes into index and working tree without a commit, and returns the changed files. On an error,
+// such as ErrConflict, it changes nothing.
 func (t *Target) Apply(ctx context.Context) (files []string, err error) {
 	what := "apply " + t.Branch
 	if err := t.tree(what); err != nil {
@@ -181,7 +177,7 @@ func (t *Target) Apply(ctx context.Context) (files []string, err error) {
 	switch {
 	case errors.Is(err, ErrConflict):
 		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("%s: %w with HEAD in %s", what, err, strings.Join(conflicts, ", ")),
-			"nothing was changed; `git merge "+t.Head+"` leaves the conflicts in the files")
+			"nothing was changed; to get the conflicts into the files, run: git merge "+t.Head)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
@@ -191,14 +187,14 @@ func (t *Target) Apply(ctx context.Context) (files []string, err error) {
 	if err := t.git.Each(ctx, func(name string) { files = append(files, name) }, "diff", "--name-only", "-z", "HEAD", tree, "--"); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	// As git merges a fast-forward: it refuses where an uncommitted change would be lost.
+	// Like a fast-forward by git, this fails if an uncommitted change would be lost.
 	if err := t.git.Run(ctx, "read-tree", "-m", "-u", "HEAD", tree); err != nil {
-		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("%s: %w", what, err), "commit or stash your changes of these files first")
+		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("%s: %w", what, err), "commit or stash your changes to these files first")
 	}
 	return files, nil
 }
 
-// merged is the tree of HEAD merged with the work. With ErrConflict it has the marks of conflicts in it, in the files that are returned.
+// merged returns the tree of HEAD merged with the commits. With ErrConflict, the tree has conflict markers in the returned files.
 func (t *Target) merged(ctx context.Context) (tree string, conflicts []string, err error) {
 	out, err := t.git.Output(ctx, "merge-tree", "--write-tree", "--name-only", "--no-messages", "HEAD", t.Head)
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
@@ -211,9 +207,8 @@ func (t *Target) merged(ctx context.Context) (tree string, conflicts []string, e
 	return "", nil, err
 }
 
-// Merge merges the work into what is checked out, in a commit of its own with that message; without is set where there
-// is nothing that HEAD lacks. Uncommitted changes are put aside meanwhile. A conflict is ErrConflict, and left in the
-// files as git leaves it.
+// Merge merges the commits into the checked-out branch, in a merge commit with message. without reports that HEAD has
+// them already. Uncommitted changes are stashed meanwhile. After ErrConflict the conflicts are in the files, as git leaves them.
 func (t *Target) Merge(ctx context.Context, message string) (without bool, err error) {
 	what := "merge " + t.Of
 	if err := t.tree(what); err != nil {
@@ -221,16 +216,16 @@ func (t *Target) Merge(ctx context.Context, message string) (without bool, err e
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkoutTime)
 	defer cancel()
-	// That comes first: what a merge has left that was killed is not up to date.
+	// This check comes first: after a killed merge HEAD may look up to date.
 	if t.git.Run(ctx, "rev-parse", "--verify", "--quiet", "MERGE_HEAD") == nil {
-		return false, exiterr.New(workorder.ExitGit, fmt.Errorf("%s: another merge is not concluded", what),
-			"`git commit` concludes it, `git merge --abort` gives it up")
+		return false, exiterr.New(workorder.ExitGit, fmt.Errorf("%s: another merge is in progress", what),
+			"conclude it with `git commit`, or abort it with `git merge --abort`")
 	}
 	if t.git.Run(ctx, "merge-base", "--is-ancestor", t.Head, "HEAD") == nil {
 		return true, nil
 	}
 	tree, _, err := t.merged(ctx)
-	if err != nil && !errors.Is(err, ErrConflict) { // git is older than that command, or HEAD has no commit
+	if err != nil && !errors.Is(err, ErrConflict) { // git lacks merge-tree, or HEAD has no commit
 		tree = t.Head
 	}
 	if err := t.keepUntracked(ctx, what, tree); err != nil {
@@ -247,25 +242,23 @@ func (t *Target) Merge(ctx context.Context, message string) (without bool, err e
 		message, t.Head); err != nil {
 		if t.git.Run(ctx, "rev-parse", "--verify", "--quiet", "MERGE_HEAD") == nil {
 			return false, exiterr.New(workorder.ExitGit, fmt.Errorf("%s: %w", what, ErrConflict),
-				"resolve them and `git commit`, or `git merge --abort`")
+				"resolve the conflicts and run `git commit`, or run `git merge --abort`")
 		}
 		return false, exiterr.New(workorder.ExitGit, fmt.Errorf("%s: %w", what, err), "")
 	}
 	if now, err := t.git.Resolve(ctx, "refs/stash"); err != nil || now != aside {
 		return false, exiterr.New(workorder.ExitGit, errors.Join(fmt.Errorf("%s: "+
-			"it is merged, but your uncommitted changes do not fit it, and are kept aside", what), err),
-			"`git stash show -p` shows them; `git stash drop` after they are in the files")
+			"merged, but your uncommitted changes conflict with it and stay in the stash", what), err),
+			"show them with `git stash show -p`; run `git stash drop` once they are in the files")
 	}
 	return false, nil
 }
 
-// tree refuses a repository without a work tree.
 func (t *Target) tree(what string) error {
 	if t.repo.Bare {
-		return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s: %s has no work tree", what, t.repo.Path), "clone it, and do it there")
+		return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s: %s has no working tree", what, t.repo.Path), "clone the repository, and run the command there")
 	}
 	return nil
 }
 
-// Path returns the top of the repository.
 func (t *Target) Path() string { return t.repo.Path }

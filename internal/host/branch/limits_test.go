@@ -85,7 +85,7 @@ func TestLimits(t *testing.T) {
 			_, err := io.Copy(out, strings.NewReader(fmt.Sprintf("%x AAAA -\n.\n%s.\n%s", row.tree, commits, row.pack)))
 			return err
 		}
-		_, err := b.In(in, p.dir).bring(t.Context(), ask{tree: noFiles, commits: 1})
+		_, err := b.In(in, p.dir).bring(t.Context(), ask{tree: emptyTree, commits: 1})
 		if (err != nil) != row.bad || row.name == "a delta" && !errors.Is(err, git.ErrPack) {
 			t.Errorf("%s: %v", row.name, err)
 		}

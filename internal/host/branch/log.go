@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 )
 
-// Entry is a commit, with what ran before it was made, or since where nothing changed.
+// Entry is a commit with its commands: those before it, and those after it that changed nothing.
 type Entry struct {
 	Commit  string          `json:"commit"`
 	Time    time.Time       `json:"time"`
@@ -20,7 +20,7 @@ type Entry struct {
 	Ran     []CommandRecord `json:"ran"`
 }
 
-// Log is the branch's own commits, the last one first.
+// Log returns the branch's own commits, newest first.
 func (b *Branch) Log(ctx context.Context) ([]Entry, error) {
 	all, err := Log(ctx, b.git(), heads+b.Sandbox, "^"+bases+b.Sandbox)
 	if err != nil {
@@ -52,7 +52,7 @@ func Log(ctx context.Context, repo git.Repo, revisions ...string) ([]Entry, erro
 		e := Entry{Commit: f[0], Time: time.Unix(at, 0), Subject: f[2], Ran: []CommandRecord{}}
 		for line := range strings.Lines(f[3]) {
 			var ran CommandRecord
-			if json.Unmarshal([]byte(line), &ran) == nil { // others may note something, too
+			if json.Unmarshal([]byte(line), &ran) == nil { // skips notes of other programs
 				e.Ran = append(e.Ran, ran)
 			}
 		}
@@ -61,7 +61,7 @@ func Log(ctx context.Context, repo git.Repo, revisions ...string) ([]Entry, erro
 	return all, errors.Join(err, bad)
 }
 
-// Patch writes the branch's own commits with their changes, the last one first.
+// Patch writes the branch's own commits with their changes, newest first.
 func (b *Branch) Patch(ctx context.Context, out io.Writer) error {
 	if err := Patch(ctx, b.git(), out, heads+b.Sandbox, "^"+bases+b.Sandbox); err != nil {
 		return fmt.Errorf("read the branch of sandbox %s: %w", b.Sandbox, err)

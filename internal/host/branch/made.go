@@ -19,36 +19,35 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// Commits made in a sandbox are made again here: of the same tree, message and author, with the parents that this
-// branch has, and committed by the user. The commit objects of the sandbox never come in. Where they follow the
-// branch's last commit, they are its next ones; else the save's own commit joins both, so that the branch only ever
-// moves forward.
+// Commits made in a sandbox are recreated here with the same tree, message and author, with parents of this branch, and
+// with the user as committer. The commit objects of the sandbox are not imported. If the commits follow the branch's last
+// commit, they continue the branch; otherwise the save's own commit merges both, so that the branch only moves forward.
 
 const (
-	// maxCommits bounds the commits that a save takes one by one.
+	// maxCommits bounds the commits that a save imports one by one.
 	maxCommits = 100
-	// maxRaw bounds what is read of a commit, in bytes, maxParents its parents, maxIdent names and addresses and
-	// maxMessage texts, in characters.
+	// maxRaw bounds the bytes read of a commit, maxParents its parents, maxIdent the characters of names and addresses,
+	// and maxMessage those of messages.
 	maxRaw     = 64 << 10
 	maxParents = 16
 	maxIdent   = 100
 	maxMessage = 16 << 10
-	// maxRecord bounds the saves of which a record is read.
+	// maxRecord bounds the record commits that load reads.
 	maxRecord = 1000
 )
 
-// made is a commit made in a sandbox, by its word.
+// made is a commit made in a sandbox, as the sandbox describes it.
 type made struct {
 	sha, tree string
 	parents   []string
-	author    []string // the environment of git
+	author    []string // environment for git
 	message   string
 }
 
 // readCommits reads commits as `git cat-file --batch` prints them, up to a line with a dot.
 func (f *found) readCommits(r *bufio.Reader, most int) error {
 	for {
-		line, err := r.ReadSlice('\n') // a line has a bound
+		line, err := r.ReadSlice('\n') // bounded by the reader's buffer
 		if err != nil {
 			return fmt.Errorf("read commits: %w", notEOF(err))
 		}
@@ -79,7 +78,7 @@ func (f *found) readCommits(r *bufio.Reader, most int) error {
 	}
 }
 
-// parse reads a commit object, of which the end may be missing.
+// parse reads a commit object, whose end may be cut off.
 func parse(sha string, raw []byte) (made, error) {
 	c := made{sha: sha}
 	head, message, _ := bytes.Cut(raw, []byte("\n\n"))
@@ -103,14 +102,15 @@ func parse(sha string, raw []byte) (made, error) {
 	if !git.ValidSHA(c.tree) {
 		return c, errSilent
 	}
-	c.message = cleanMessage(decoded(string(message), latin))
+	c.message = cmp.Or(text.Runes(strings.TrimSpace(text.Clean(strings.ToValidUTF8(decoded(string(message), latin), "\uFFFD"))), maxMessage),
+		"Commit without a message")
 	c.author = authored(decoded(author, latin))
 	return c, nil
 }
 
 var latin1 = regexp.MustCompile(`(?i)^(iso-?8859-1|latin-?1)$`)
 
-// decoded is a text as UTF-8. Git converts no other encoding either where it does not know it.
+// decoded converts Latin-1 to UTF-8, and returns any other text unchanged.
 func decoded(s string, latin bool) string {
 	if !latin || utf8.ValidString(s) {
 		return s
@@ -122,16 +122,10 @@ func decoded(s string, latin bool) string {
 	return string(runes)
 }
 
-// cleanMessage is the text of a commit for this branch.
-func cleanMessage(s string) string {
-	s = strings.TrimSpace(text.Clean(strings.ToValidUTF8(s, "\uFFFD")))
-	return cmp.Or(text.Runes(s, maxMessage), "Commit without a message")
-}
-
 var ident = regexp.MustCompile(`^(.*?) ?<([^<>]*)> (\d{1,10}) ([+-]\d{4})$`)
 
-// authored is the environment in which git makes a commit of that author, "NAME <ADDRESS> SECONDS ZONE". Of what it
-// cannot take, there is nothing, and the committer counts.
+// authored returns the environment for an author in the form "NAME <ADDRESS> SECONDS ZONE". Without the values that git
+// would refuse, git uses the committer's.
 func authored(s string) []string {
 	m := ident.FindStringSubmatch(strings.ToValidUTF8(s, "\uFFFD"))
 	if m == nil {
@@ -153,15 +147,15 @@ func authored(s string) []string {
 	return env
 }
 
-// lastDate bounds what git takes for a date.
+// lastDate is the exclusive limit of dates that git accepts.
 var lastDate = time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// record says what commits of the clone became here, and at which one it was at the last save. It is the text of
-// commits that nothing else refers to, each with what a save has added, so that it moves with the branch.
+// record maps commits of the clone to commits of the branch, and has the clone's HEAD at the last save. It is stored as
+// the messages of a chain of commits on a ref of its own, one for each save.
 type record struct {
 	head   string
-	became [][2]string // a commit of the clone, and ours
-	loaded int         // of became, what is written already
+	became [][2]string // a commit of the clone, and the branch's
+	loaded int         // length of became that is stored already
 }
 
 func (b *Branch) load(ctx context.Context, at tip) *record {
@@ -169,7 +163,7 @@ func (b *Branch) load(ctx context.Context, at tip) *record {
 	if at.record == "" {
 		return r
 	}
-	// One that cannot be read says nothing.
+	// An unreadable record counts as empty.
 	out, _ := b.line(ctx, "log", "--reverse", fmt.Sprintf("--max-count=%d", maxRecord), "--format=%b", at.record)
 	for l := range strings.Lines(out) {
 		if f := strings.Fields(l); len(f) == 2 && git.ValidSHA(f[0]) && git.ValidSHA(f[1]) {
@@ -191,15 +185,15 @@ func (r *record) of(sha string) string {
 	return ""
 }
 
-// importer adds what was found in a clone to a branch.
+// importer adds the commits and files of a clone to a branch.
 type importer struct {
 	*Branch
-	record *record // what commits of the clone became
+	record *record
 	found  found
 	at     tip
 }
 
-// add adds the commits made in the sandbox, and one of what is in no commit there.
+// add adds the commits made in the sandbox, and a commit of the files that differ from them.
 func (im *importer) add(ctx context.Context, s *SaveResult, message string) error {
 	f, at := im.found, im.at
 	im.record = &record{}
@@ -241,7 +235,7 @@ func (im *importer) add(ctx context.Context, s *SaveResult, message string) erro
 	return nil
 }
 
-// clean reports whether the clone's files are those of its HEAD, as far as this machine knows that one.
+// clean reports whether the clone's files are those of its HEAD, as far as this machine knows that commit.
 func (im *importer) clean(ctx context.Context, next *made) bool {
 	if next != nil {
 		return next.tree == im.found.tree
@@ -254,26 +248,26 @@ func (im *importer) clean(ctx context.Context, next *made) bool {
 	return err == nil && tree == im.found.tree
 }
 
-// notice says which commits did not arrive one by one.
+// notice says why commits were not imported one by one.
 func notice(f found) string {
 	switch {
 	case f.partial != "":
 		return "commits made in the sandbox are saved as one: " + f.partial
 	case len(f.commits) > maxCommits:
-		return fmt.Sprintf("only the last %d commits made in the sandbox are saved one by one, and those before as one", maxCommits)
+		return fmt.Sprintf("only the last %d commits made in the sandbox are saved one by one; the earlier ones are one commit", maxCommits)
 	}
 	return ""
 }
 
-// replay makes the commits that were found again, and records what they became. next is the one of the clone's HEAD, if
-// it is among them, and joined that it follows the branch's last commit.
+// replay recreates the commits and records them. next is the one of the clone's HEAD, if any; joined reports that it
+// follows the branch's last commit.
 func (im *importer) replay(ctx context.Context) (joined bool, next *made, err error) {
 	f, at, r := im.found, im.at, im.record
 	if len(f.commits) == 0 {
 		return false, nil, nil
 	}
 	theirs := im.known(ctx, f.commits)
-	follows := map[string]bool{at.head: true} // ours that come after the branch's last commit, and that one
+	follows := map[string]bool{at.head: true} // the branch's last commit and the commits after it
 	committer := im.identity(ctx)
 	for i, c := range f.commits {
 		if theirs[c.sha] || r.of(c.sha) != "" {
@@ -296,8 +290,8 @@ func (im *importer) replay(ctx context.Context) (joined bool, next *made, err er
 	return joined, next, nil
 }
 
-// parents are those that a commit gets here, and after reports whether it follows the branch's last commit. One that is
-// not of the branch is left out: what it brings is in the commit then.
+// parents returns the parents of a recreated commit, and reports whether it follows the branch's last commit. A parent
+// outside of the branch is left out; the commit then contains its changes.
 func (im *importer) parents(ctx context.Context, c made, follows map[string]bool) (list []string, after bool) {
 	head := im.at.head
 	for _, p := range c.parents {
@@ -315,7 +309,7 @@ func (im *importer) parents(ctx context.Context, c made, follows map[string]bool
 	return list, after
 }
 
-// known are those of the commits that were not made in the sandbox, since this machine has them.
+// known returns the commits that this machine has: they were not made in the sandbox.
 func (b *repo) known(ctx context.Context, all []made) map[string]bool {
 	var names strings.Builder
 	for _, c := range all {
@@ -324,7 +318,7 @@ func (b *repo) known(ctx context.Context, all []made) map[string]bool {
 	known := map[string]bool{}
 	for _, r := range []git.Repo{b.git(), localrepo.Git(b.Repo)} {
 		r.Stdin = names.String()
-		out, _ := r.Output(ctx, "cat-file", "--batch-check=%(objectname) %(objecttype)") // a repository that is gone has none
+		out, _ := r.Output(ctx, "cat-file", "--batch-check=%(objectname) %(objecttype)") // empty for a missing repository
 		for l := range strings.Lines(string(out)) {
 			if sha, ok := strings.CutSuffix(strings.TrimSpace(l), " commit"); ok {
 				known[sha] = true
@@ -334,13 +328,13 @@ func (b *repo) known(ctx context.Context, all []made) map[string]bool {
 	return known
 }
 
-// identity is who the user is now, by their repository.
+// identity returns the environment for the user's name and address from their repository.
 func (b *repo) identity(ctx context.Context) []string {
 	name, email := localrepo.Identity(ctx, b.Repo)
 	return []string{"GIT_AUTHOR_NAME=" + name, "GIT_AUTHOR_EMAIL=" + email, "GIT_COMMITTER_NAME=" + name, "GIT_COMMITTER_EMAIL=" + email}
 }
 
-// commitTree makes a commit, to which nothing refers yet.
+// commitTree creates a commit without a ref.
 func (b *repo) commitTree(ctx context.Context, env []string, tree, message string, parents ...string) (string, error) {
 	r := b.git()
 	r.Env, r.Stdin = env, message+"\n"
@@ -352,10 +346,10 @@ func (b *repo) commitTree(ctx context.Context, env []string, tree, message strin
 	return strings.TrimSpace(string(out)), err
 }
 
-// zero is the value of a ref that is not there.
+// zero is the object id of a ref that does not exist.
 func zero(sha string) string { return strings.Repeat("0", len(sha)) }
 
-// move moves the branch on to a commit, unless that is "", and its record, unless that is nil, both at once.
+// move updates the branch, unless head is "", and its record, unless r is nil, in one transaction.
 func (b *Branch) move(ctx context.Context, at tip, head string, r *record) error {
 	g := b.git()
 	if head != "" {

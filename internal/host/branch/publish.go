@@ -12,14 +12,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// Publish fetches the branch into the user's repository, as each save does. A killed save may not have reached this.
-func (b *Branch) Publish(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, gitTime)
-	defer cancel()
-	return remote{b}.publish(ctx)
-}
-
-// remote is the branch as the user's repository shows it.
+// remote is the branch as the user's repository has it.
 type remote struct{ *Branch }
 
 // publish fetches the branch into the user's repository as a remote-tracking ref: it moves no branch of the user and runs no
@@ -92,7 +85,9 @@ func (b *Branch) Lend(ctx context.Context) error {
 
 // Target opens repo, the user's repository or a worktree of it, with the branch's commits.
 func (b *Branch) Target(ctx context.Context, repo string) (*Target, error) {
-	err := b.Publish(ctx)
+	publishing, cancel := context.WithTimeout(ctx, gitTime)
+	defer cancel()
+	err := remote{b}.publish(publishing)                       // a killed save may not have reached this
 	if errors.Is(err, ErrNotPublished) && b.Lend(ctx) == nil { // another remote has the name: the commits are enough
 		err = nil
 	}

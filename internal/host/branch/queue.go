@@ -16,18 +16,17 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
 )
 
-// Saves of one sandbox wait in a queue, whatever their process. One that has its turn saves for all that wait then,
-// since their commands have ended before it looks at the files; the others read its result and go. So thirty commands
-// at once take two saves and not thirty.
+// Saves of one sandbox wait in a queue, across processes. The process whose turn it is saves for all entries of the queue,
+// since their commands have ended before it reads the files; the others read its result. So thirty commands at once
+// take two saves.
 
 const (
-	// queueFolder is in our repository, with a folder for each sandbox.
+	// queueFolder is in the bare repository, with a directory for each sandbox.
 	queueFolder = "sandbox-agent-queue"
-	// look is the pause between two looks for a result.
+	// look is the interval between two checks for a result.
 	look = 20 * time.Millisecond
-	// stale is the age of a result whose reader has died.
-	stale = time.Hour
-	// maxBatch bounds the commands of a save.
+	// stale is the age at which a result without a reader is removed.
+	stale    = time.Hour
 	maxBatch = 1000
 
 	suffixOf = ".ran"
@@ -36,7 +35,6 @@ const (
 
 type queue struct{ dir, own string }
 
-// entry is a command that waits for a save.
 type entry struct {
 	CommandRecord
 
@@ -45,7 +43,7 @@ type entry struct {
 	file string
 }
 
-// result is what was saved for a command.
+// result is the outcome of a save for one command.
 type result struct {
 	SaveResult
 
@@ -60,7 +58,7 @@ func (r *result) err() error {
 	return &notShown{errors.New(r.NotShown)}
 }
 
-// wait puts a command in the queue.
+// wait adds a command to the queue.
 func (b *Clone) wait(ran CommandRecord) (*queue, error) {
 	q := &queue{dir: filepath.Join(b.dir, queueFolder, b.Sandbox)}
 	if err := os.MkdirAll(q.dir, 0o700); err != nil {
@@ -70,7 +68,7 @@ func (b *Clone) wait(ran CommandRecord) (*queue, error) {
 	return q, write(q.own+suffixOf, entry{CommandRecord: ran, Subject: ran.Subject})
 }
 
-// write makes a file that others see whole or not at all.
+// write creates a file that other processes see complete or not at all.
 func write(file string, content any) error {
 	raw, err := json.Marshal(content)
 	if err != nil {
@@ -79,7 +77,7 @@ func write(file string, content any) error {
 	return atomicfile.Write(file, raw, 0o600)
 }
 
-// turn waits until the command was saved by another, which is done, or has its turn, which unlock ends.
+// turn waits until another process has saved the command (done), or until it is this one's turn, which unlock ends.
 func (q *queue) turn(ctx context.Context) (done *result, unlock func(), err error) {
 	for {
 		if done, err = q.result(); done != nil || err != nil {
@@ -90,7 +88,7 @@ func (q *queue) turn(ctx context.Context) (done *result, unlock func(), err erro
 		cancel()
 		switch {
 		case err == nil:
-			if done, err = q.result(); done != nil || err != nil { // of who had the turn before
+			if done, err = q.result(); done != nil || err != nil { // saved by the previous holder
 				l.Release()
 				return done, nil, err
 			}
@@ -101,7 +99,7 @@ func (q *queue) turn(ctx context.Context) (done *result, unlock func(), err erro
 	}
 }
 
-// result is what another has saved for this one; nil where none has.
+// result returns the outcome that another process wrote for this command; nil if there is none.
 func (q *queue) result() (*result, error) {
 	raw, err := os.ReadFile(q.own + doneOf)
 	if errors.Is(err, os.ErrNotExist) {
@@ -114,7 +112,7 @@ func (q *queue) result() (*result, error) {
 	return s, errors.Join(err, os.Remove(q.own+doneOf))
 }
 
-// all are the commands that wait, in the order in which they came, and removes what dead readers have left.
+// all returns the waiting commands in order of arrival, and removes stale results.
 func (q *queue) all() (list []entry, err error) {
 	files, err := os.ReadDir(q.dir)
 	if err != nil {
@@ -124,7 +122,7 @@ func (q *queue) all() (list []entry, err error) {
 		file := filepath.Join(q.dir, f.Name())
 		if !strings.HasSuffix(file, suffixOf) {
 			if st, err := f.Info(); err == nil && f.Name() != "lock" && time.Since(st.ModTime()) > stale {
-				_ = os.Remove(file) // the next one does
+				_ = os.Remove(file) // the next save tries again
 			}
 			continue
 		}
@@ -133,7 +131,7 @@ func (q *queue) all() (list []entry, err error) {
 		if err == nil {
 			err = json.Unmarshal(raw, &e)
 		}
-		if err != nil { // one that a full disk has cut
+		if err != nil { // cut off by a full disk
 			_ = os.Remove(file)
 			continue
 		}
@@ -144,7 +142,7 @@ func (q *queue) all() (list []entry, err error) {
 	return list, nil
 }
 
-// done tells those of the list, but this one, what was saved for them.
+// done writes the outcome for all entries except the own one, and removes the entries.
 func (q *queue) done(list []entry, s SaveResult, shown error) error {
 	r := result{SaveResult: s}
 	if shown != nil {
@@ -160,22 +158,22 @@ func (q *queue) done(list []entry, s SaveResult, shown error) error {
 	return errors.Join(errs...)
 }
 
-// leave takes the command out of the queue, if it says nothing that a later save could note.
+// leave removes an entry that has no command for a later save to record.
 func (q *queue) leave(ran CommandRecord) {
 	if ran.Command == "" {
-		_ = os.Remove(q.own + suffixOf) // it may be done
+		_ = os.Remove(q.own + suffixOf) // may be done already
 	}
 }
 
-// forget takes out of the sandbox's queue what ran in an earlier clone.
+// forget removes the entries of commands that ran in a previous clone.
 func (b *Branch) forget() {
-	left, _ := filepath.Glob(filepath.Join(b.dir, queueFolder, b.Sandbox, "*"+suffixOf)) // a folder with such letters keeps them
+	left, _ := filepath.Glob(filepath.Join(b.dir, queueFolder, b.Sandbox, "*"+suffixOf)) // fails only for special characters in the path
 	for _, file := range left {
-		_ = os.Remove(file) // it may be done
+		_ = os.Remove(file) // may be done already
 	}
 }
 
-// commands are those of the list that are noted.
+// commands returns the entries with a command, in order of their start.
 func commands(list []entry) (all []CommandRecord) {
 	for _, e := range list {
 		if e.Command != "" {

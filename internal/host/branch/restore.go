@@ -14,9 +14,9 @@ import (
 //go:embed restore.sh
 var restoreScript string
 
-// Restore resets a new clone to the branch's last commit, and reports whether it did: not if something was saved in the
-// clone, after StartOver, or without a branch. The clone replaces the one that the branch knows: the next Save continues
-// from there. A killed Restore can be repeated.
+// Restore resets a new clone to the branch's last commit, and reports whether it did. It does nothing without a branch,
+// after StartOver, or if the clone was saved before. The clone becomes the branch's clone, from which the next Save
+// continues. A killed Restore can be repeated.
 func (b *Clone) Restore(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, saveTime, fmt.Errorf("the sandbox's files were not restored within %s", saveTime))
 	defer cancel()
@@ -39,7 +39,7 @@ func (b *Clone) Restore(ctx context.Context) (bool, error) {
 	}
 	head, base := b.Head(ctx), b.Base(ctx)
 	revs := head + "\n"
-	// The user may have rewritten the branch that it began at, and then the clone does not have that commit.
+	// The user may have rewritten the base branch; the clone does not have that commit then.
 	if b.in(ctx, []string{"git", "--git-dir=" + path.Join(b.cloneDir, ".git"), "cat-file", "-e", base + "^{commit}"}, nil, io.Discard) == nil {
 		revs += "^" + base + "\n"
 	}
@@ -61,7 +61,7 @@ func (b *Clone) Restore(ctx context.Context) (bool, error) {
 	return true, b.move(ctx, b.at(ctx), "", &record{head: head})
 }
 
-// StartOver lets the branch begin with the next clone, which has no save yet; its previous commits stay on a ref.
+// StartOver makes the next clone, which has no save yet, begin the branch. The previous commits stay on a ref.
 func (b *Branch) StartOver(ctx context.Context) error {
 	unlock, err := b.lock(ctx)
 	if err != nil {
@@ -77,11 +77,10 @@ func (b *Branch) StartOver(ctx context.Context) error {
 	return nil
 }
 
-// ErrTagExists means that the branch has a checkpoint of that name.
-var ErrTagExists = errors.New("there is a checkpoint of that name already")
+var ErrTagExists = errors.New("a checkpoint of that name exists")
 
-// Tag names what was saved last: by a commit of its own, and a tag SANDBOX/NAME of our repository, which stays
-// also when the branch is deleted.
+// Tag marks the last save with a commit and with the tag SANDBOX/NAME in the bare repository. The tag survives the
+// branch's deletion.
 func (b *Branch) Tag(ctx context.Context, name string) (commit string, err error) {
 	if !b.there(ctx) {
 		return "", fmt.Errorf("sandbox %s: %w", b.Sandbox, ErrNotFound)
@@ -91,7 +90,7 @@ func (b *Branch) Tag(ctx context.Context, name string) (commit string, err error
 		return "", err
 	}
 	defer unlock()
-	what := fmt.Sprintf("keep checkpoint %s of sandbox %s", name, b.Sandbox)
+	what := fmt.Sprintf("create checkpoint %s of sandbox %s", name, b.Sandbox)
 	tag := "refs/tags/" + b.Sandbox + "/" + name
 	if b.resolve(ctx, tag) != "" {
 		return "", fmt.Errorf("%s: %w", what, ErrTagExists)
@@ -99,7 +98,7 @@ func (b *Branch) Tag(ctx context.Context, name string) (commit string, err error
 	at := b.at(ctx)
 	if commit, err = b.commitTree(ctx, b.identity(ctx), at.tree, "Checkpoint "+line(name), at.head); err == nil {
 		r := b.load(ctx, at)
-		if at.inside != "" && r.of(at.inside) == at.head { // commits made in the sandbox follow it
+		if at.inside != "" && r.of(at.inside) == at.head { // commits made in the sandbox follow the checkpoint
 			r.add(at.inside, commit)
 		}
 		err = b.move(ctx, at, commit, r)
@@ -113,13 +112,12 @@ func (b *Branch) Tag(ctx context.Context, name string) (commit string, err error
 	return commit, remote{b}.publish(ctx)
 }
 
-// Title is what the sandbox is for, as a person put it.
+// Title returns the purpose of the sandbox in the user's words; "" if not set.
 func (b *Branch) Title(ctx context.Context) string {
-	title, _ := b.line(ctx, "config", b.key("title")) // one without has none
+	title, _ := b.line(ctx, "config", b.key("title")) // empty if not set
 	return title
 }
 
-// SetTitle changes the sandbox's title.
 func (b *Branch) SetTitle(ctx context.Context, title string) error {
 	if !b.there(ctx) {
 		return fmt.Errorf("sandbox %s: %w", b.Sandbox, ErrNotFound)
@@ -130,19 +128,19 @@ func (b *Branch) SetTitle(ctx context.Context, title string) error {
 	}
 	defer unlock()
 	if err := b.git().Run(ctx, "config", b.key("title"), title); err != nil {
-		return fmt.Errorf("name what sandbox %s is for: %w", b.Sandbox, err)
+		return fmt.Errorf("set the title of sandbox %s: %w", b.Sandbox, err)
 	}
 	return nil
 }
 
-// Submodule is the submodule that a path of the clone is in; "" for one in none. No commit of the branch would have what is written there.
+// Submodule returns the submodule that contains a path of the clone; "" if there is none. The branch cannot have such a path's changes.
 func (b *Branch) Submodule(ctx context.Context, name string) string {
 	var all []string
 	for p := path.Clean(name); p != "." && p != "/"; p = path.Dir(p) {
 		all = append(all, p)
 	}
 	for _, p := range all {
-		out, _ := b.line(ctx, "--literal-pathspecs", "ls-tree", heads+b.Sandbox, "--", p) // of none there is nothing
+		out, _ := b.line(ctx, "--literal-pathspecs", "ls-tree", heads+b.Sandbox, "--", p) // empty if the path does not exist
 		if strings.HasPrefix(out, "160000 ") {
 			return p
 		}

@@ -22,65 +22,60 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// BriefingFile is written for agents into the work tree. No commit has it.
+// BriefingFile is a file that is written into the working tree for agents. It is never committed.
 const BriefingFile = ".claude/sandbox-agent.md"
 
 const (
 	// saveTime bounds a save: 20,000 files take a second on a cold disk.
 	saveTime = 2 * time.Minute
-	// maxPack bounds what a save brings, in bytes, maxLarge a file that git does not know, in KiB.
+	// maxPack bounds the pack of a save, in bytes, maxLarge an untracked file, in KiB.
 	maxPack  = 2 << 30
 	maxLarge = 10 << 10
-	// maxSubject is of a commit's first line, in characters; the note has all of a command. maxName is of a path that a message names.
+	// maxSubject bounds a commit's first line, maxName a path in a message, in characters. The note has the full command.
 	maxSubject = 72
 	maxName    = 200
-	// maxHead bounds a line of what the sandbox says, in bytes, maxLeft the paths that are named as left.
+	// maxHead bounds a line of the sandbox's answer, in bytes, maxLeft the paths of SaveResult.Unsaved.
 	maxHead = 64 << 10
 	maxLeft = 100
 )
 
+// saveScript is sent with each save, not installed in the guest, so that it works in older sandboxes, too.
+//
 //go:embed save.sh
 var saveScript string
 
-// ExecFunc runs a command in the sandbox as its user, and copies its standard input, which may be nil, and output. Its
-// error says what the command said of an exit code other than 0.
+// ExecFunc runs a command in the sandbox as its user with the given standard input, which may be nil, and output. For an
+// exit code other than 0, the error has the command's error output.
 type ExecFunc func(ctx context.Context, argv []string, stdin io.Reader, stdout io.Writer) error
 
-// CommandRecord is the command that a save follows.
+// CommandRecord is a command that ran before a save.
 type CommandRecord struct {
 	Command  string        `json:"command"`
 	ExitCode int           `json:"exit_code"`
 	Started  time.Time     `json:"started"`
 	Duration time.Duration `json:"duration_ns"`
-	// Reason is why the caller ran it.
-	Reason string `json:"why,omitempty"`
-	// Subject is the commit's first line where no command ran.
-	Subject string `json:"-"`
+	Reason   string        `json:"why,omitempty"` // the caller's reason
+	Subject  string        `json:"-"`             // first line of the commit message if no command ran
 }
 
-// SaveResult is the outcome of a save.
 type SaveResult struct {
-	// Commit is the new one; "" where nothing has changed.
-	Commit string
-	// Unsaved are the paths that are not committed.
+	Commit  string    // the new commit; "" if nothing has changed
 	Unsaved []Unsaved `json:"Left"`
-	// Unmerged are the paths of unresolved conflicts, which are committed with their markers.
+	// Unmerged are paths with unresolved conflicts, which are committed with their markers.
 	Unmerged []string
-	// Notice, if not empty, says how commits made in the sandbox arrived otherwise than one by one.
+	// Notice, if not empty, says why commits made in the sandbox were not saved one by one.
 	Notice string
-	// Recreated reports that the clone was recreated since the last save; PreviousRef has the commits of the previous one.
-	// Another process may read both from the queue.
+	// Recreated reports that the clone was recreated since the last save; PreviousRef is the ref of the previous clone's commits.
 	Recreated   bool   `json:"Anew"`
 	PreviousRef string `json:"Earlier"`
 }
 
-// Unsaved is a path of the clone that no commit has, and why: git does not know it and it is large, it cannot be read,
-// git refuses its name; or a submodule has what only the sandbox has.
+// Unsaved is a path of the clone that is not committed, with the reason: untracked and large, unreadable, a name that git
+// refuses, or a submodule with own changes or commits.
 type Unsaved struct{ Path, Reason string }
 
-// Save commits what has changed in the sandbox's clone at dir since the last save, and notes the command. Saves of one
-// repository are one after the other; one may be of several commands that have ended meanwhile, and then each has its
-// result.
+// Save commits the changes in the sandbox's clone since the last save, and notes the command. Saves of one repository run
+// one after another. One save may serve several waiting commands; each gets its result.
 func (b *Clone) Save(ctx context.Context, title string, ran CommandRecord) (s SaveResult, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, saveTime, fmt.Errorf("the sandbox's files were not saved within %s", saveTime))
 	defer cancel()
@@ -118,7 +113,7 @@ func (b *Clone) Save(ctx context.Context, title string, ran CommandRecord) (s Sa
 	return s, err
 }
 
-// save is one save for all commands of a list. The locks are the caller's.
+// save saves for all entries of a list. The caller holds the locks.
 func (b *Clone) save(ctx context.Context, title string, list []entry) (s SaveResult, err error) {
 	clone, err := b.open(ctx)
 	if err != nil {
@@ -140,7 +135,7 @@ func (b *Clone) save(ctx context.Context, title string, list []entry) (s SaveRes
 	}
 	found, err := b.compare(ctx, at)
 	if err == nil && found.clone != clone {
-		if found.head == "" && found.tree == noFiles {
+		if found.head == "" && found.tree == emptyTree {
 			err = ErrHalf
 		}
 		if err == nil {
@@ -164,14 +159,14 @@ func (b *Clone) save(ctx context.Context, title string, list []entry) (s SaveRes
 			return s, err
 		}
 	}
-	if s.Commit != "" || !(remote{b.Branch}).shows(ctx, head) { // also what an earlier save was killed before
+	if s.Commit != "" || !(remote{b.Branch}).shows(ctx, head) { // also if an earlier save was killed before this
 		err = remote{b.Branch}.publish(ctx)
 	}
 	b.tidy(ctx)
 	return s, err
 }
 
-// compare brings what differs from the branch, with the commits made since. Where those are refused, the files come without them.
+// compare imports the difference to the branch and the new commits. If the commits are refused, it imports only the files.
 func (b *Clone) compare(ctx context.Context, at tip) (found, error) {
 	a := ask{tree: at.tree, base: at.base, head: at.inside, commits: maxCommits + 1}
 	f, err := b.bring(ctx, a)
@@ -188,14 +183,13 @@ func (b *Clone) compare(ctx context.Context, at tip) (found, error) {
 }
 
 const (
-	// maxPacks and maxLoose are what the repository has before it is packed: each save brings a pack, each note some
-	// loose objects, of which maxLoose are in one of 256 folders.
+	// maxPacks and maxLoose are the limits at which the repository is repacked: each save adds a pack, each note some loose
+	// objects. maxLoose is the number in one of 256 directories.
 	maxPacks = 50
 	maxLoose = 8
 )
 
-// tidy packs what saves have brought, where that is much: each object is packed a few times in its life. One that fails
-// is for the next save.
+// tidy repacks the repository when it has many packs or loose objects. After a failure the next save tries again.
 func (b *repo) tidy(ctx context.Context) {
 	const filesOfPack = 2 // with its index, or more
 	packs, _ := os.ReadDir(filepath.Join(b.dir, "objects", "pack"))
@@ -205,16 +199,13 @@ func (b *repo) tidy(ctx context.Context) {
 	}
 }
 
-// whatOnly in place of a tree asks what the clone is.
+// whatOnly in place of a tree asks only for the clone's name and HEAD.
 const whatOnly = "-"
 
-// ErrHalf means that the process that made a clone was killed: that its files are missing is no change.
+// ErrHalf means that the process that made a clone was killed. The clone's missing files are no change then.
 var ErrHalf = errors.New("its clone is incomplete: `sandbox-agent reset` recreates it")
 
-// noFiles is the tree without files.
-const noFiles = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-
-// message is the text of a commit for all of a list, the first of which names it, and of unresolved conflicts.
+// message returns the commit message for the entries of a list; the first one is the subject.
 func message(list []entry, unmerged []string) string {
 	var lines []string
 	for _, e := range list {
@@ -239,13 +230,13 @@ func message(list []entry, unmerged []string) string {
 	return text.Runes(lines[0], maxSubject) + body
 }
 
-// line is the first line of a text.
+// line returns the first line of a text, cleaned and shortened.
 func line(s string) string {
 	first, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
 	return text.Runes(text.Clean(first), maxName)
 }
 
-// noteAuthor is whose the notes are: commits say who the user is.
+// noteAuthor is the author of notes and records.
 var noteAuthor = []string{
 	"GIT_AUTHOR_NAME=sandbox-agent", "GIT_AUTHOR_EMAIL=sandbox-agent@localhost", "GIT_COMMITTER_NAME=sandbox-agent",
 	"GIT_COMMITTER_EMAIL=sandbox-agent@localhost",
@@ -264,34 +255,34 @@ func (b *repo) note(ctx context.Context, commit string, rans []CommandRecord) er
 	return r.Run(ctx, "notes", "--ref="+notes, "append", "-F", "-", commit)
 }
 
-// ask is what the script compares the clone with, and how many commits it may send.
+// ask is the input of the script: the commits to compare the clone with, and the number of commits that it may send.
 type ask struct {
 	tree, base, head string // "" means none
 	commits          int
 }
 
-// found is what a sandbox says of its clone.
+// found is the script's description of a clone.
 type found struct {
 	tree, clone, head string // head is "" if the clone has no commit
-	partial           string // why commits did not come along
+	partial           string // why the commits were not sent
 	left              []Unsaved
 	unmerged          []string
 	commits           []made
 }
 
-// reasons are the codes of the script, for people.
+// reasons explain the codes of the script.
 var reasons = map[string]string{
-	"closed":     "the sandbox's user may not read it",
-	"long":       "its path is longer than 4096 bytes",
+	"closed":     "not readable for the sandbox's user",
+	"long":       "path longer than 4096 bytes",
 	"name":       "git refuses its name",
-	"repository": "it is a repository without a commit",
-	"large":      "it is larger than 10 MiB and git does not know it: `git add` it in the sandbox",
-	"submodule":  "the submodule has changes or commits that only the sandbox has",
+	"repository": "repository without a commit",
+	"large":      "untracked and larger than 10 MiB: `git add` it in the sandbox",
+	"submodule":  "submodule with changes or commits that exist only in the sandbox",
 	"failed":     "git cannot read it",
 }
 
-// bring runs the script in the sandbox and reads the objects that it sends. Nothing that it says is believed but the
-// names of trees, whose objects are checked, and what commits say of themselves.
+// bring runs the script in the sandbox and imports the objects that it sends. The output is not trusted: only names of
+// trees, whose objects are checked, and the authors and messages of commits are used.
 func (b *Clone) bring(ctx context.Context, a ask) (f found, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -314,7 +305,7 @@ func (b *Clone) bring(ctx context.Context, a ask) (f found, err error) {
 		return f, err
 	}
 	if f.tree == a.tree && len(f.commits) == 0 {
-		_, err := io.Copy(io.Discard, r) // to the script's end, which says whether it failed
+		_, err := io.Copy(io.Discard, r) // read to the end for the script's error
 		return f, err
 	}
 	trees := []string{f.tree}
@@ -327,8 +318,8 @@ func (b *Clone) bring(ctx context.Context, a ask) (f found, err error) {
 	return f, b.leaveBriefing(ctx, &f, a.base)
 }
 
-// leaveBriefing takes the briefing, which this machine writes into the clone, out of the trees that were found, unless
-// the commit base has such a file.
+// leaveBriefing removes BriefingFile, which the host writes into the clone, from the imported trees, unless the commit
+// base has such a file.
 func (b *repo) leaveBriefing(ctx context.Context, f *found, base string) error {
 	trees := []*string{&f.tree}
 	for i := range f.commits {
@@ -357,7 +348,7 @@ func (b *repo) leaveBriefing(ctx context.Context, f *found, base string) error {
 	return nil
 }
 
-// without makes the tree that another is without a file.
+// without returns a copy of a tree without the file path.
 func (b *repo) without(ctx context.Context, tree, path string) (string, error) {
 	r := b.git()
 	index := filepath.Join(b.dir, "sandbox-agent-index-"+rand.Text())
@@ -378,7 +369,7 @@ func (b *repo) without(ctx context.Context, tree, path string) (string, error) {
 func (f *found) readHead(r *bufio.Reader, what bool) error {
 	head, err := r.ReadSlice('\n')
 	if err != nil {
-		return fmt.Errorf("the sandbox does not say what it has: %w", notEOF(err))
+		return fmt.Errorf("read the state of the clone: %w", notEOF(err))
 	}
 	words := strings.Fields(string(head))
 	const all = 3
@@ -388,21 +379,21 @@ func (f *found) readHead(r *bufio.Reader, what bool) error {
 	f.tree, f.clone = words[0], words[1]
 	if sha, failed := strings.CutPrefix(words[2], "?"); git.ValidSHA(sha) {
 		if f.head = sha; failed {
-			f.partial = "git in the sandbox does not list them"
+			f.partial = "git in the sandbox failed to list them"
 		}
 	}
 	return nil
 }
 
-// errSilent means that a sandbox does not say what its clone has.
-var errSilent = errors.New("the sandbox does not say what it has")
+// errSilent means that the output of the script in the sandbox is malformed.
+var errSilent = errors.New("invalid answer about the state of the clone")
 
 func (f *found) readLeft(r *bufio.Reader) error {
 	more := 0
 	for {
 		line, err := r.ReadSlice('\n')
 		if err != nil {
-			return fmt.Errorf("the sandbox does not say what it has: %w", notEOF(err))
+			return fmt.Errorf("read the state of the clone: %w", notEOF(err))
 		}
 		said := strings.TrimSuffix(string(line), "\n")
 		if said == "." {
@@ -415,7 +406,7 @@ func (f *found) readLeft(r *bufio.Reader) error {
 			if len(f.unmerged) < maxLeft {
 				f.unmerged = append(f.unmerged, path)
 			}
-		case slices.ContainsFunc(f.left, func(u Unsaved) bool { return u.Path == path }): // the first reason is enough
+		case slices.ContainsFunc(f.left, func(u Unsaved) bool { return u.Path == path }): // keep the first reason
 		case len(f.left) < maxLeft:
 			f.left = append(f.left, Unsaved{path, cmp.Or(reasons[code], text.Runes(text.Clean(code), maxName))})
 		default:
@@ -423,18 +414,18 @@ func (f *found) readLeft(r *bufio.Reader) error {
 		}
 	}
 	if more > 0 {
-		f.left = append(f.left, Unsaved{fmt.Sprintf("%d more", more), "only the first are named"})
+		f.left = append(f.left, Unsaved{fmt.Sprintf("%d more", more), "list shortened"})
 	}
 	return nil
 }
 
-// cloneName is what rand.Text makes.
+// cloneName matches the output of rand.Text.
 var cloneName = regexp.MustCompile(`^[A-Z2-7]{1,40}$`)
 
-// take takes objects in, which are checked, up to the pack's end.
+// take imports a pack and checks its objects.
 func (b *repo) take(ctx context.Context, r io.Reader, from string, trees []string) error {
 	const grace = time.Second
-	pack := limited(r)
+	pack := git.LimitPack(r, git.PackLimits{Objects: maxObjects, Blob: maxBlob, Object: maxObject, Total: maxTotal})
 	defer pack.Close()
 	said, err := b.git().Stream(
 		ctx, pack, io.Discard, grace, "-c", "transfer.fsckObjects=true", "index-pack", "--stdin", "--fix-thin", "--strict",
@@ -442,14 +433,14 @@ func (b *repo) take(ctx context.Context, r io.Reader, from string, trees []strin
 	)
 	if err = cmp.Or(pack.Refused(), err); err != nil {
 		b.sweep()
-		return fmt.Errorf("what it sent cannot be taken, and nothing is until that is gone from the clone: %w: %s", err, strings.TrimSpace(said))
+		return fmt.Errorf("pack refused; saves fail until the offending files or commits are removed from the clone: %w: %s", err, strings.TrimSpace(said))
 	}
 	for _, tree := range trees {
 		if kind, err := b.line(ctx, "cat-file", "-t", tree); err != nil || kind != "tree" {
-			return errors.New("what it sent is not what it said")
+			return fmt.Errorf("pack refused: no tree %s in it", tree)
 		}
 		if err := b.checkDepth(ctx, from, tree); err != nil {
-			return fmt.Errorf("what it sent cannot be taken: %w", err)
+			return fmt.Errorf("pack refused: %w", err)
 		}
 		from = tree
 	}
@@ -464,7 +455,7 @@ func notEOF(err error) error {
 }
 
 // aside lists the commits of branches, tags and stashes of the clone $1 that are not checked out, as lines COMMIT TREE
-// NAME. Of many tags the newest count: the user's own are older.
+// NAME. Only the newest tags are read: the user's own are older.
 const aside = `cd "$1" && [ -e .git ] || exit 0
 c=$(git rev-parse --quiet --verify HEAD) || c=
 for in in refs/heads refs/tags; do
@@ -476,8 +467,8 @@ git log -g -n 100 --format="%H %T %gD %P" refs/stash -- 2>/dev/null | while read
 	[ -z "$untracked" ] || echo "$untracked $(git rev-parse "$untracked^{tree}") $name"
 done`
 
-// UnsavedRefs are branches, tags and stashes of the sandbox's clone that no save has seen: neither is their last commit
-// checked out or in the user's repository, nor has a commit of the branch its files.
+// UnsavedRefs returns branches, tags and stashes of the sandbox's clone that no save has: their last commit is neither
+// checked out nor in the user's repository, and no commit of the branch has the same files.
 func (b *Clone) UnsavedRefs(ctx context.Context) (names []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
@@ -501,10 +492,8 @@ func (b *Clone) UnsavedRefs(ctx context.Context) (names []string, err error) {
 			}
 			trees = string(out)
 		}
-		if name := text.Runes(
-			text.Clean(f[ref]), maxName,
-		); !strings.Contains(trees, f[1]) && !slices.Contains(names, name) &&
-			len(names) < maxLeft {
+		name := text.Runes(text.Clean(f[ref]), maxName)
+		if !strings.Contains(trees, f[1]) && !slices.Contains(names, name) && len(names) < maxLeft {
 			names = append(names, name)
 		}
 	}

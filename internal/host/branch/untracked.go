@@ -17,26 +17,24 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// emptyTree is git's id of the tree without entries, which every repository knows.
+// emptyTree is git's id of the tree without entries, which every repository has.
 const emptyTree = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
-// maxNamed bounds the files that an error names.
 const maxNamed = 10
 
-// gitlink is the mode of a submodule's entry in a tree.
 const gitlink = "160000"
 
-// keepUntracked refuses to bring one of the commits or trees into the work tree where a file that git does not track
-// would be lost. Git itself protects those that no rule ignores, and takes the ignored ones (.env) for expendable.
+// keepUntracked returns an error if writing one of the commits or trees into the working tree would overwrite an untracked
+// file. Git itself protects untracked files, except ignored ones such as .env.
 func (t *Target) keepUntracked(ctx context.Context, what string, targets ...string) error {
 	from := "HEAD"
 	if t.repo.Empty {
 		from = emptyTree
 	}
-	added := map[string]bool{} // whether it is a submodule, by path
+	added := map[string]bool{} // paths, with whether it is a submodule
 	var lost []string
 	for _, to := range targets {
-		var change []string // modes, ids and kind of the path that follows
+		var change []string // modes, ids and status of the path that follows
 		if err := t.git.Each(ctx, func(field string) {
 			switch {
 			case change == nil:
@@ -44,7 +42,7 @@ func (t *Target) keepUntracked(ctx context.Context, what string, targets ...stri
 				return
 			case change[4] == "A":
 				added[field] = change[1] == gitlink
-			case change[0] == gitlink: // git removes the submodule's files with what is not committed in it
+			case change[0] == gitlink: // git removes the submodule's directory with uncommitted files
 				if in, err := os.ReadDir(t.file(field)); len(in) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
 					lost = append(lost, field+"/")
 				}
@@ -62,13 +60,13 @@ func (t *Target) keepUntracked(ctx context.Context, what string, targets ...stri
 	return refuse(what, append(lost, inTheWay...))
 }
 
-// keepAside refuses to put the user's changes aside, as `git merge --autostash` does, where that would lose files: it
-// first makes the work tree that of HEAD, over what git does not track, and over changes of files that are marked as
-// unchanged (`git update-index --assume-unchanged`).
+// keepAside returns an error if stashing the user's changes, as `git merge --autostash` does, would lose files: it resets
+// the working tree to HEAD, over untracked files and over changed files that are marked as unchanged
+// (`git update-index --assume-unchanged`).
 func (t *Target) keepAside(ctx context.Context, what string) error {
-	replaced := map[string]bool{} // whether it is a submodule, by path
+	replaced := map[string]bool{} // paths, with whether it is a submodule
 	for _, args := range [][]string{{"--cached"}, nil} {
-		var change []string // modes, ids and kind of the path that follows
+		var change []string // modes, ids and status of the path that follows
 		if err := t.git.Each(ctx, func(field string) {
 			if change == nil {
 				change = strings.Fields(strings.TrimPrefix(field, ":"))
@@ -95,7 +93,7 @@ func (t *Target) keepAside(ctx context.Context, what string) error {
 func (t *Target) assumed(ctx context.Context) (changed []string, err error) {
 	told := map[string]bool{}
 	if err := t.git.Each(ctx, func(line string) {
-		if tag, name, ok := strings.Cut(line, " "); ok && strings.ToLower(tag) == tag && tag != "s" { // s has no file
+		if tag, name, ok := strings.Cut(line, " "); ok && strings.ToLower(tag) == tag && tag != "s" { // s: skip-worktree, has no file
 			told[name] = true
 		}
 	}, "ls-files", "-v", "-z"); err != nil || len(told) == 0 {
@@ -128,7 +126,7 @@ func (t *Target) assumed(ctx context.Context) (changed []string, err error) {
 		return nil, err
 	}
 	r.Stdin = ""
-	_ = r.Run(ctx, "update-index", "-q", "--refresh") // it fails where a file has changed
+	_ = r.Run(ctx, "update-index", "-q", "--refresh") // fails if a file has changed
 	err = r.Each(ctx, func(name string) {
 		if told[name] {
 			changed = append(changed, name)
@@ -149,16 +147,15 @@ func refuse(what string, lost []string) error {
 		names += fmt.Sprintf(" and %d more", more)
 	}
 	return exiterr.New(workorder.ExitGit, fmt.Errorf("%s: %w: %s", what, ErrUntracked, names),
-		"nothing was changed: move or rename them, then try again")
+		"nothing was changed: move or rename these files, then try again")
 }
 
-// ErrUntracked is the error where files that git does not track are in the way of those of the work.
-var ErrUntracked = errors.New("these files in your work tree are not tracked, ignored, or assumed to be unchanged, and would be " +
-	"overwritten")
+// ErrUntracked means that untracked files would be overwritten.
+var ErrUntracked = errors.New("files in your working tree are untracked, ignored or assumed to be unchanged, and would be overwritten")
 
-// inTheWay returns what writing these paths would replace although the index does not have it.
+// inTheWay returns the files outside of the index that writing these paths would replace.
 func (t *Target) inTheWay(ctx context.Context, added map[string]bool) (lost []string, err error) {
-	there := map[string]bool{} // whether it is a folder
+	there := map[string]bool{} // paths, with whether it is a directory
 	dirs := map[string]bool{".": true}
 	for name, submodule := range added {
 		if at, dir := t.existing(name, dirs); at != "" && (!dir || !submodule) {
@@ -174,7 +171,7 @@ func (t *Target) inTheWay(ctx context.Context, added map[string]bool) (lost []st
 	}
 	for at, dir := range there {
 		if tracked[fold(at)] && !dir {
-			continue // git itself looks whether it has changes
+			continue // git checks it for changes
 		}
 		err := filepath.WalkDir(t.file(at), func(file string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() {
@@ -185,7 +182,7 @@ func (t *Target) inTheWay(ctx context.Context, added map[string]bool) (lost []st
 				return rerr
 			}
 			if name = filepath.ToSlash(name); !tracked[fold(name)] {
-				lost = append(lost, name) // also a folder that cannot be read
+				lost = append(lost, name) // also an unreadable directory
 			}
 			if d != nil && d.IsDir() {
 				return fs.SkipDir
@@ -199,13 +196,12 @@ func (t *Target) inTheWay(ctx context.Context, added map[string]bool) (lost []st
 	return lost, nil
 }
 
-// file is a path of a tree in the work tree.
 func (t *Target) file(name string) string {
 	return filepath.Join(t.repo.Path, filepath.FromSlash(name))
 }
 
-// existing is the part of a path that is there: all of it, or the first component that is no folder; dir says that it
-// is one. It is "" where nothing is. dirs are the folders seen so far.
+// existing returns the existing part of a path: all of it, or up to the first component that is not a directory; dir
+// reports whether that is one. It is "" if nothing exists. dirs caches the directories seen so far.
 func (t *Target) existing(name string, dirs map[string]bool) (at string, dir bool) {
 	for i, c := range name + "/" {
 		if c != '/' {
@@ -219,7 +215,7 @@ func (t *Target) existing(name string, dirs map[string]bool) (at string, dir boo
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return "", false
-		case err != nil: // a folder that cannot be searched
+		case err != nil: // a directory that cannot be searched
 			return path.Dir(at), false
 		case !st.IsDir():
 			return at, false
@@ -229,7 +225,7 @@ func (t *Target) existing(name string, dirs map[string]bool) (at string, dir boo
 	return name, true
 }
 
-// tracked are the paths of the index, as fold writes them: a file system may not tell cases apart.
+// tracked returns the paths of the index, folded by fold: a file system may ignore case.
 func (t *Target) tracked(ctx context.Context) (paths map[string]bool, fold func(string) string, err error) {
 	fold = func(s string) string { return s }
 	if out, err := t.git.Output(ctx, "config", "--type=bool", "core.ignoreCase"); err == nil && strings.TrimSpace(string(out)) == "true" {
