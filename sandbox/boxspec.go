@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +25,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// labelTask names a box to its inner engine's services. It resembles a task's label, but no task has it.
+// labelTask is the label by which the inner engine's services name their box. It is not the label of tasks.
 const labelTask = "sandbox-agent.sandbox.task"
 
 // Secrets are the secrets of a box. They are not part of its Spec, and no label or file of the host contains them.
@@ -35,23 +36,13 @@ type Secrets struct {
 	Git *workorder.GitCredential
 }
 
-// wantsBox reports whether only a box can provide the spec.
-func (s Spec) wantsBox() bool { return s.Box != nil }
-
-// boxes returns the runtime of kind box.
 func (cr *creator) boxes(e *docker.Engine, o Options) *boxruntime.Runtime {
 	dir, err := o.stateDir()
 	if err != nil {
-		dir = os.TempDir() // it holds only a lock
+		dir = os.TempDir() // only a lock file
 	}
-	log := slog.New(slog.DiscardHandler)
-	if o.Log != nil {
-		log = o.Log
-	}
-	volume := o.Getenv("SANDBOX_AGENT_CACHE_VOLUME")
-	if volume == "" {
-		volume = runtime.CacheVolume
-	}
+	log := cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	volume := cmp.Or(o.Getenv("SANDBOX_AGENT_CACHE_VOLUME"), runtime.CacheVolume)
 	return &boxruntime.Runtime{
 		ContainerEngine: e, Images: provision.Images{Client: e.Client(), Version: version.String(), StateDir: dir, Programs: cr.programs},
 		CacheVolume: volume, Log: log, Progress: progress(o.Progress),
@@ -78,7 +69,7 @@ func progress(say func(string)) func(workorder.Event) {
 	}
 }
 
-// envelope is the work order of a standalone box, with its secrets.
+// envelope returns the work order of a standalone box, with its secrets.
 func (cr *creator) envelope(ctx context.Context, s Spec, task string) (*workorder.Envelope, error) {
 	o := workorder.Order{
 		Version: workorder.Version, TaskID: task, AttemptID: workorder.NewAttemptID(), Mode: workorder.ModeStandalone,
@@ -123,13 +114,13 @@ func (cr *creator) envelope(ctx context.Context, s Spec, task string) (*workorde
 		env.Secrets, env.Git = got.Values, got.Git
 	}
 	// An optional secret may be missing.
-	var gone []string
+	var missing []string
 	for _, name := range o.SecretNames {
 		if _, there := env.Secrets[name]; !there {
-			gone = append(gone, name)
+			missing = append(missing, name)
 		}
 	}
-	env.Order.LeaveOut(gone)
+	env.Order.LeaveOut(missing)
 	if err := env.Order.Check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidSpec, err)
 	}
@@ -175,8 +166,7 @@ func (s *Spec) bundle(ctx context.Context) (file, base string, remove func(), er
 	return file, base, remove, nil
 }
 
-// copyPrefix begins the names of the temporary directories for commit copies.
-const copyPrefix = "sandbox-agent-copy-"
+const copyPrefix = "sandbox-agent-copy-" // of temporary directories
 
 // copyDir makes a locked directory for a copy, which remove deletes. It also removes directories of killed programs:
 // nothing holds their lock.
@@ -189,16 +179,15 @@ func copyDir() (dir string, remove func(), err error) {
 		}
 		// Before it was locked, another program may have removed it as a leftover.
 		if f := lockDir(dir); f != nil {
-			return dir, func() { _, _ = os.RemoveAll(dir), f.Close() }, nil // a copy
+			return dir, func() { _, _ = os.RemoveAll(dir), f.Close() }, nil
 		}
 		_ = os.Remove(dir)
 	}
 	return "", nil, fmt.Errorf("lock %s: file system without locks: set TMPDIR to a directory on another file system", dir)
 }
 
-// sweepCopies removes leftover copies that no program has locked.
 func sweepCopies() {
-	left, _ := filepath.Glob(filepath.Join(os.TempDir(), copyPrefix+"*")) // with such characters in the path nothing is swept
+	left, _ := filepath.Glob(filepath.Join(os.TempDir(), copyPrefix+"*")) // fails only for special characters in the path
 	for _, dir := range left {
 		if f := lockDir(dir); f != nil {
 			_, _ = os.RemoveAll(dir), f.Close() // fails for another user's directory
@@ -206,8 +195,7 @@ func sweepCopies() {
 	}
 }
 
-// lockDir opens and locks a directory. It returns nil if the directory is missing, locked by another program or not a
-// directory.
+// lockDir opens and locks a directory. It returns nil if the directory is missing or locked by another program.
 func lockDir(dir string) *os.File {
 	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {

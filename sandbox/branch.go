@@ -92,7 +92,7 @@ func (b *Branch) Save(ctx context.Context, ran CommandRecord) (SaveResult, error
 // saveAll is Save, with branches and stashes that exist only in the clone added to Unsaved.
 func (b *Branch) saveAll(ctx context.Context) (SaveResult, error) {
 	saved, err := b.Save(ctx, CommandRecord{})
-	if errors.Is(err, branch.ErrNotPublished) { // it is saved nevertheless
+	if errors.Is(err, branch.ErrNotPublished) { // the commits are saved
 		err = nil
 	}
 	if err != nil {
@@ -113,7 +113,7 @@ func (s SaveResult) lost() error {
 	}
 	var all []string
 	for _, u := range s.Unsaved {
-		all = append(all, u.String())
+		all = append(all, u.Path+": "+u.Reason)
 	}
 	return fmt.Errorf("not committed: %s (fix or remove it, have git ignore it, or copy it out with `sandbox-agent cp`)",
 		strings.Join(all, "; "))
@@ -192,8 +192,7 @@ func (s Spec) BranchOf() string {
 //go:embed clone.sh
 var cloneScript string
 
-// cloneTime is enough for gigabytes.
-const cloneTime = 15 * time.Minute
+const cloneTime = 15 * time.Minute // for gigabytes
 
 // clone clones a bundle of the user's branches and tags in the sandbox. A box clones at boot instead.
 func (b *Branch) clone(ctx context.Context, bundle string) error {

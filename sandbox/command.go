@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,11 +84,11 @@ func (c Command) Check() error {
 }
 
 func (c Command) wire() wire.Command {
-	what := wire.Command{Argv: c.Argv, Dir: c.Dir, Env: c.Env, TimeoutMS: timeout(c.Timeout), Background: c.Background}
+	w := wire.Command{Argv: c.Argv, Dir: c.Dir, Env: c.Env, TimeoutMS: timeout(c.Timeout), Background: c.Background}
 	if c.Terminal != nil {
-		what.Terminal = &wire.Size{Rows: c.Terminal.Rows, Cols: c.Terminal.Cols}
+		w.Terminal = &wire.Size{Rows: c.Terminal.Rows, Cols: c.Terminal.Cols}
 	}
-	return what
+	return w
 }
 
 func (in *instance) run(ctx context.Context, c Command) (RunResult, error) {
@@ -95,11 +96,8 @@ func (in *instance) run(ctx context.Context, c Command) (RunResult, error) {
 	if err != nil {
 		return RunResult{}, err
 	}
-	most := c.MaxOutput
-	if most == 0 {
-		most = DefaultMaxOutput
-	}
-	out, errOut := text.NewHeadTail(most), text.NewHeadTail(most)
+	limit := cmp.Or(c.MaxOutput, DefaultMaxOutput)
+	out, errOut := text.NewHeadTail(limit), text.NewHeadTail(limit)
 	r, err := p.Wait(ctx, out, errOut)
 	if err != nil {
 		return RunResult{}, err
@@ -112,11 +110,10 @@ func (in *instance) start(ctx context.Context, c Command) (*Process, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	what := c.wire()
 	var p *Process
 	begun := time.Now()
 	err := in.use(ctx, func(client *wireclient.Client) error {
-		started, err := client.Start(ctx, what, c.Stdin)
+		started, err := client.Start(ctx, c.wire(), c.Stdin)
 		p = &Process{client: client, p: started, began: begun}
 		return err
 	})
@@ -146,11 +143,7 @@ func timeout(d time.Duration) int64 {
 
 // Commands lists running commands and the latest ended background commands, oldest first.
 func (sb *Sandbox) Commands(ctx context.Context) ([]CommandInfo, error) {
-	var list []wire.CommandStatus
-	err := sb.in.use(ctx, func(client *wireclient.Client) (err error) {
-		list, err = client.List(ctx)
-		return err
-	})
+	list, err := query(ctx, sb.in, func(c *wireclient.Client) ([]wire.CommandStatus, error) { return c.List(ctx) })
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +173,7 @@ type CommandInfo struct {
 	Output     int64     `json:"output"`    // bytes so far
 }
 
-// lateReason and lateCode are for a command whose sandbox is paused or stuck. The code is GNU timeout's.
+// lateReason and lateCode are for a command whose sandbox is paused or does not answer. The code is that of GNU timeout.
 const (
 	lateReason = "the sandbox did not answer within the command's timeout: the command may still run"
 	lateCode   = 124

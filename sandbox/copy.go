@@ -27,7 +27,7 @@ type CopyResult struct {
 	Files int64 `json:"files"` // including links
 	Bytes int64 `json:"bytes"` // in files
 	// Skipped counts skipped entries: devices, pipes, sockets and, in CopyOut, links that lead out of the copied
-	// directory. FirstLeft is the name of one of them, if known.
+	// directory. FirstSkipped is the name of one of them, if known.
 	Skipped      int64  `json:"left_out"`
 	FirstSkipped string `json:"first_left_out,omitempty"`
 }
@@ -41,7 +41,6 @@ func whole(path string) bool {
 	return last == "." || last == ".." || strings.Trim(path, "/") == ""
 }
 
-// base returns a path's last element.
 func base(path string) string {
 	if whole(path) {
 		return "."
@@ -49,8 +48,8 @@ func base(path string) string {
 	return filepath.Base(path)
 }
 
-// targetOf returns the destination of a copy, by the rules of cp -r: into an existing directory, otherwise the path
-// itself. there is nil if the path does not exist.
+// targetOf returns the destination of a copy by the rules of cp -r: path is an existing directory or names the copy. there
+// is nil if path does not exist.
 func targetOf(source string, folder bool, path string, there *fs.FileMode) (target, error) {
 	trimmed := strings.TrimRight(path, "/")
 	dir, name := trimmed[:strings.LastIndexByte(trimmed, '/')+1], base(trimmed)
@@ -85,7 +84,7 @@ func (f *Files) CopyIn(ctx context.Context, local, path string) (CopyResult, err
 	}
 	to, err := targetOf(local, info.IsDir(), path, there)
 	if err != nil {
-		return CopyResult{}, f.of(err)
+		return CopyResult{}, fmt.Errorf("in sandbox %s: %w", f.in.spec.Name, err)
 	}
 	if !info.IsDir() {
 		if there == nil || there.IsDir() {
@@ -101,7 +100,7 @@ func (f *Files) CopyIn(ctx context.Context, local, path string) (CopyResult, err
 		sum, err = archive.Pack(ctx, w, local, to.name)
 		_, unread := errors.AsType[*archive.ReadError](err)
 		if unread {
-			w.Close() // the others exist already
+			w.Close() // end the tar: the readable files are copied
 		} else {
 			w.CloseWithError(err)
 		}
@@ -198,9 +197,6 @@ func lookHere(path string) (*fs.FileMode, error) {
 	m := info.Mode()
 	return &m, nil
 }
-
-// of adds the sandbox's name to an error.
-func (f *Files) of(err error) error { return fmt.Errorf("in sandbox %s: %w", f.in.spec.Name, err) }
 
 // hostError marks an error as one of the host's files and maps it to this package's errors.
 func hostError(err error) error {

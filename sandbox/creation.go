@@ -17,14 +17,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/worktree"
 )
 
-// A named sandbox is complete when it has its clone and its earlier work. sandboxstore.Creation is written before a sandbox
-// is created and removed last. A command that finds it, while no other command holds the name's lock, recreates the
-// sandbox: no user command has run in it yet.
+// A named sandbox is complete when it has its clone and its saved work. sandboxstore.Creation is written before a sandbox is
+// created and removed last. A command that finds one without a holder of the name's lock recreates the sandbox: no user
+// command has run in it yet.
 
 // errIncomplete means that a sandbox must be completed before use, by a command that may start it.
 var errIncomplete = errors.New("creation interrupted: the next command in it completes it")
 
-// errRenewing is the errIncomplete of a sandbox that existed before.
+// errRenewing is the errIncomplete of a sandbox that existed before the interrupted creation.
 var errRenewing = fmt.Errorf("%w, with its saved work", errIncomplete)
 
 // incomplete returns an errIncomplete if a named sandbox is being created, or the command that created it was killed.
@@ -42,7 +42,6 @@ func (rs *records) incomplete(name string) error {
 	return nil
 }
 
-// begin records the creation before it starts.
 func (rs *records) begin(s Spec, c sandboxstore.Creation) error {
 	spec, err := json.Marshal(s)
 	if err != nil {
@@ -164,7 +163,7 @@ func (cr *creator) complete(ctx context.Context, name string) (*instance, error)
 		}
 	}
 	owner, err := cr.owner(false)
-	if err == nil { // a container removed without its volumes left them
+	if err == nil { // volumes remain if a container was removed without them
 		err = cr.all.removeVolumes(ctx, s.Runtime, name, owner)
 	}
 	if err != nil {
@@ -176,7 +175,7 @@ func (cr *creator) complete(ctx context.Context, name string) (*instance, error)
 	return cr.build(ctx, r, s, c)
 }
 
-// currentBase returns the branch at which a clone with restored work begins: any branch, if the spec's is gone.
+// currentBase returns the spec's base branch, or the default branch if that does not exist any longer.
 func currentBase(ctx context.Context, s Spec) string {
 	repo, err := localrepo.Open(ctx, s.Repo)
 	if err != nil {
@@ -245,7 +244,7 @@ func (cr *creator) again(ctx context.Context, name string) (now *instance, c *wi
 }
 
 // errFilesGone means that a sandbox must be repaired before use, by a command that may start it.
-var errFilesGone = errors.New("the directory with its files was deleted: the next command in it brings back what was saved")
+var errFilesGone = errors.New("the directory with its files was deleted: the next command in it restores the saved files")
 
 // repair restores the files of a sandbox whose directory was deleted from the last save, and restarts it. The caller
 // holds the connection turn.

@@ -24,21 +24,12 @@ type Endpoints struct{ in *instance }
 // Dial connects to a port (network "tcp", address host:port) or a socket ("unix", path) in the sandbox, in any network
 // mode. ctx bounds the connection attempt. The connection does not support deadlines.
 func (e *Endpoints) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	var conn net.Conn
-	err := e.in.use(ctx, func(client *wireclient.Client) (err error) {
-		conn, err = client.Dial(ctx, network, address)
-		return err
-	})
-	return conn, err
+	return query(ctx, e.in, func(c *wireclient.Client) (net.Conn, error) { return c.Dial(ctx, network, address) })
 }
 
 // Ports lists the listening ports of the sandbox.
 func (e *Endpoints) Ports(ctx context.Context) ([]Port, error) {
-	var list []wire.Port
-	err := e.in.use(ctx, func(client *wireclient.Client) (err error) {
-		list, err = client.Ports(ctx)
-		return err
-	})
+	list, err := query(ctx, e.in, func(c *wireclient.Client) ([]wire.Port, error) { return c.Ports(ctx) })
 	if err != nil {
 		return nil, err
 	}
@@ -80,8 +71,8 @@ func (e *Endpoints) Expose(ctx context.Context, port, local int) (*Endpoint, err
 	return &Endpoint{Port: port, Local: l.Addr(), e: l}, nil
 }
 
-// DialPort connects to a port of the sandbox's loopback, as Dial does, but never starts the sandbox: nothing listens in a
-// sandbox that has just started.
+// DialPort connects to a port of the sandbox's loopback. It never starts the sandbox: nothing listens in one that has just
+// started.
 func (e *Endpoints) DialPort(ctx context.Context, port int) (net.Conn, error) {
 	var conn net.Conn
 	err := e.in.useAsItIs(ctx, func(client *wireclient.Client) (err error) {

@@ -8,7 +8,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// Errors on which a caller branches.
 var (
 	// ErrNotFound means that a sandbox, image, command or file does not exist.
 	ErrNotFound = errors.New("not found")

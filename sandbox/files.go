@@ -78,7 +78,7 @@ func (o WriteOptions) query(path string) wireclient.FileQuery {
 	return q
 }
 
-// use calls f with the connection and adds the sandbox's name to its error.
+// use calls f with the connection and adds the sandbox's name to an error.
 func (f *Files) use(ctx context.Context, call func(wireclient.Files) error) error {
 	err := f.in.use(ctx, func(c *wireclient.Client) error { return call(c.Files()) })
 	if e, ok := errors.AsType[*wire.Error](err); ok {
@@ -87,13 +87,10 @@ func (f *Files) use(ctx context.Context, call func(wireclient.Files) error) erro
 	return err
 }
 
-// Open returns the content of a regular file. It returns io.EOF only after all of it was read. The caller must close
-// it.
+// Open returns the content of a regular file. It returns io.EOF only after all of it was read. The caller must close it.
 func (f *Files) Open(ctx context.Context, path string) (io.ReadCloser, error) {
-	var content *wireclient.FileReader
-	err := f.use(ctx, func(c wireclient.Files) (err error) {
-		content, err = c.Open(ctx, wireclient.FileQuery{Path: path})
-		return err
+	content, err := fileQuery(ctx, f, func(c wireclient.Files) (*wireclient.FileReader, error) {
+		return c.Open(ctx, wireclient.FileQuery{Path: path})
 	})
 	if err != nil {
 		return nil, err
@@ -129,21 +126,15 @@ func (f *Files) Lstat(ctx context.Context, path string) (FileInfo, error) {
 }
 
 func (f *Files) stat(ctx context.Context, q wireclient.FileQuery) (FileInfo, error) {
-	var info wire.FileInfo
-	err := f.use(ctx, func(c wireclient.Files) (err error) {
-		info, err = c.Info(ctx, q)
-		return err
-	})
+	info, err := fileQuery(ctx, f, func(c wireclient.Files) (wire.FileInfo, error) { return c.Info(ctx, q) })
 	return fileInfo(info), err
 }
 
 // List returns the entries of a directory, sorted by the bytes of their names, without following links. More than
 // MaxList entries are an ErrTooLarge.
 func (f *Files) List(ctx context.Context, path string) ([]FileInfo, error) {
-	var list []wire.FileInfo
-	err := f.use(ctx, func(c wireclient.Files) (err error) {
-		list, err = c.List(ctx, wireclient.FileQuery{Path: path}, MaxList)
-		return err
+	list, err := fileQuery(ctx, f, func(c wireclient.Files) ([]wire.FileInfo, error) {
+		return c.List(ctx, wireclient.FileQuery{Path: path}, MaxList)
 	})
 	if err != nil {
 		return nil, err
@@ -196,23 +187,15 @@ func (f *Files) TarIn(ctx context.Context, path string, r io.Reader) error {
 }
 
 func (f *Files) tarIn(ctx context.Context, path string, r io.Reader) (wire.TransferSummary, error) {
-	var e wire.TransferSummary
-	err := f.use(ctx, func(c wireclient.Files) (err error) {
-		e, err = c.TarIn(ctx, wireclient.FileQuery{Path: path}, r)
-		return err
+	return fileQuery(ctx, f, func(c wireclient.Files) (wire.TransferSummary, error) {
+		return c.TarIn(ctx, wireclient.FileQuery{Path: path}, r)
 	})
-	return e, err
 }
 
 // SFTP connects to an SFTP server for these files. Relative paths begin at the sandbox's working directory. ctx bounds
 // the connection attempt.
 func (f *Files) SFTP(ctx context.Context) (net.Conn, error) {
-	var conn net.Conn
-	err := f.use(ctx, func(c wireclient.Files) (err error) {
-		conn, err = c.SFTP(ctx, wireclient.FileQuery{Path: "."})
-		return err
-	})
-	return conn, err
+	return fileQuery(ctx, f, func(c wireclient.Files) (net.Conn, error) { return c.SFTP(ctx, wireclient.FileQuery{Path: "."}) })
 }
 
 // ChangeType is the type of a Change.
@@ -224,7 +207,7 @@ const (
 	ChangeWritten ChangeType = "written" // content changed
 	ChangeRemoved ChangeType = "gone"    // or moved away
 	ChangeMode    ChangeType = "rights"  // permissions, owner or times
-	// Missed means that changes were dropped: read everything again.
+	// ChangeOverflow means that changes were dropped: read everything again.
 	ChangeOverflow ChangeType = "missed"
 )
 
@@ -249,10 +232,8 @@ type WatchOptions struct {
 // Watch watches a file or directory. It reports every change made after it returns. The end of ctx ends it. The caller must call
 // Close.
 func (f *Files) Watch(ctx context.Context, path string, o WatchOptions) (*Watch, error) {
-	var w *wireclient.Watch
-	err := f.use(ctx, func(c wireclient.Files) (err error) {
-		w, err = c.Watch(ctx, wireclient.FileQuery{Path: path, All: o.Recursive})
-		return err
+	w, err := fileQuery(ctx, f, func(c wireclient.Files) (*wireclient.Watch, error) {
+		return c.Watch(ctx, wireclient.FileQuery{Path: path, All: o.Recursive})
 	})
 	if err != nil {
 		return nil, err

@@ -41,7 +41,7 @@ type GCOptions struct {
 	Force  bool // also forget sandboxes that could be recreated
 }
 
-// beingMade bounds the wait for a sandbox that another command creates or removes. After it the sandbox is skipped.
+// beingMade bounds the wait for another command that creates or removes a sandbox. After it the sandbox is skipped.
 const beingMade = 100 * time.Millisecond
 
 // GC removes leftovers of dead programs and repairs the records of sandboxes, for the Manager's state directory
@@ -76,14 +76,12 @@ func (m *Manager) GC(ctx context.Context, o GCOptions) ([]GCAction, error) {
 }
 
 type collector struct {
-	m    *creator
-	o    GCOptions
-	done []GCAction
-	errs []error
-	// forgotten are the sandboxes forgotten by this call.
-	forgotten map[string]bool
-	// used are the snapshots that a sandbox is made of.
-	used map[string]bool
+	m         *creator
+	o         GCOptions
+	done      []GCAction
+	errs      []error
+	forgotten map[string]bool // sandboxes forgotten by this call
+	used      map[string]bool // snapshots from which sandboxes were created
 }
 
 // do carries out an action, or only reports it in a dry run.
@@ -97,7 +95,6 @@ func (c *collector) do(a GCKind, target string, f func() error) {
 	c.done = append(c.done, GCAction{Action: a, Target: target})
 }
 
-// sandbox checks an existing sandbox.
 func (c *collector) sandbox(ctx context.Context, in *instance, b runtime.Instance) {
 	session := in.spec.Lifetime == LifetimeEphemeral
 	switch {
@@ -111,7 +108,7 @@ func (c *collector) sandbox(ctx context.Context, in *instance, b runtime.Instanc
 	}
 }
 
-// folders checks the records of sandboxes that do not exist.
+// folders checks the records of missing sandboxes.
 func (c *collector) folders(ctx context.Context, there map[string]bool) {
 	names, err := c.m.kept.Names()
 	c.errs = append(c.errs, err)

@@ -34,7 +34,7 @@ type instance struct {
 	mu        sync.Mutex // guards the fields below, and the network policy of spec; its holder must not block
 	r         runtime.SandboxRuntime
 	id        string
-	from      string // the snapshot it was made from
+	from      string // the snapshot from which it was created
 	running   bool   // when last seen
 	ended     bool   // when first seen
 	recreated bool
@@ -206,7 +206,7 @@ func (in *instance) dial(ctx context.Context, wake bool) (*wireclient.Client, er
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.running, in.ended = false, false // a lost connection may mean that it has ended
+	in.running, in.ended = false, false // if the connection is lost later, the sandbox may have stopped
 	return c, nil
 }
 
@@ -259,7 +259,7 @@ func (in *instance) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// discard removes the sandbox. It saves changes in a worktree first.
+// discard removes the sandbox. Changes in a worktree are saved first.
 func (in *instance) discard(ctx context.Context) error {
 	return in.remove(ctx, (&Branch{in}).removeWorktree(ctx))
 }
@@ -329,8 +329,8 @@ func (in *instance) exec(ctx context.Context, argv []string, stdin io.Reader, st
 		return err
 	}
 	defer p.Close()
-	const most = 4 << 10
-	message := text.NewHeadTail(most)
+	const limit = 4 << 10
+	message := text.NewHeadTail(limit)
 	r, err := p.Wait(ctx, stdout, message)
 	switch why := strings.TrimSpace(text.Clean(string(message.Bytes()))); {
 	case err != nil:
@@ -348,3 +348,21 @@ func (in *instance) exec(ctx context.Context, argv []string, stdin io.Reader, st
 
 // clonesLocal reports whether the sandbox has a clone of a repository of this machine.
 func (s Spec) clonesLocal() bool { return filepath.IsAbs(s.Repo) }
+
+// query calls f with the sandbox's connection, as use does, and returns its result.
+func query[T any](ctx context.Context, in *instance, f func(*wireclient.Client) (T, error)) (result T, err error) {
+	err = in.use(ctx, func(c *wireclient.Client) (err error) {
+		result, err = f(c)
+		return err
+	})
+	return result, err
+}
+
+// fileQuery calls call with the connection, as Files.use does, and returns its result.
+func fileQuery[T any](ctx context.Context, f *Files, call func(wireclient.Files) (T, error)) (result T, err error) {
+	err = f.use(ctx, func(c wireclient.Files) (err error) {
+		result, err = call(c)
+		return err
+	})
+	return result, err
+}

@@ -102,7 +102,7 @@ func (l *lookup) each(ctx context.Context, visit func(*instance, runtime.Instanc
 	})
 }
 
-// visit visits sandboxes with labels, of all state directories. It queries each engine once for all of its runtimes.
+// visit visits sandboxes with labels, of all state directories. It queries each engine once.
 func (l *lookup) visit(ctx context.Context, labels map[string]string, visit func(*instance, runtime.Instance) (more bool)) error {
 	owner, err := l.owner(false)
 	errs := []error{err}
@@ -124,13 +124,13 @@ func (l *lookup) visit(ctx context.Context, labels map[string]string, visit func
 			asked, onEngine = true, boxes
 		}
 		for _, b := range boxes {
-			if !p.onEngine() && b.Damaged == nil && !local(known(b).Runtime) {
+			if !p.onEngine() && b.Damaged == nil && !slices.Contains([]Runtime{RuntimeJail, RuntimeHost}, known(b).Runtime) {
 				b.Damaged = fmt.Errorf("the record of sandbox %s has no valid spec", b.Name)
 			}
-			if b.Damaged != nil && !ValidName(b.Name) { // another program's
+			if b.Damaged != nil && !ValidName(b.Name) { // belongs to another program
 				continue
 			}
-			// of another runtime, or a container that a user made from a snapshot
+			// an instance of another runtime, or a container that a user created from a snapshot
 			if b.Damaged == nil && known(b).Runtime != p.kind || b.Labels[labelName] == "" {
 				continue
 			}
@@ -142,10 +142,7 @@ func (l *lookup) visit(ctx context.Context, labels map[string]string, visit func
 	return errors.Join(errs...)
 }
 
-// local reports whether a runtime's sandboxes are processes of this machine.
-func local(k Runtime) bool { return k == RuntimeJail || k == RuntimeHost }
-
-// clash adds to an error of a new sandbox whose name is taken who owns the name.
+// clash adds the owner of the name to an ErrExists.
 func (l *lookup) clash(ctx context.Context, name string, err error) error {
 	if !errors.Is(err, ErrExists) {
 		return err
@@ -158,11 +155,6 @@ func (l *lookup) clash(ctx context.Context, name string, err error) error {
 		return fmt.Errorf("%w: %w", err, belongs(other.owner))
 	}
 	return err
-}
-
-// foreign reports whether an instance belongs to another state directory. Jails are files of this one.
-func (p *backend) foreign(b runtime.Instance, owner string) bool {
-	return p.onEngine() && b.Labels[labelOwner] != owner
 }
 
 // belongs returns an ErrOtherOwner that names the owner.
@@ -236,7 +228,8 @@ func (l *lookup) known(p *backend, r runtime.SandboxRuntime, b runtime.Instance,
 	in := &instance{
 		c: l.creator, r: r, id: b.ID, running: b.Running(), ended: !b.Running(), created: b.Created,
 		owner: b.Labels[labelOwner], from: b.Labels[labelImage], spec: known(b),
-		foreign: p.foreign(b, owner),
+		// Jails are files of this state directory.
+		foreign: p.onEngine() && b.Labels[labelOwner] != owner,
 	}
 	if b.Damaged != nil {
 		in.damaged, in.spec.Runtime = &kindError{ErrDamaged, b.Damaged}, p.kind

@@ -26,7 +26,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Labels of a sandbox. They are authoritative.
+// Labels of a sandbox's container. They take precedence over its record.
 const (
 	labelName = runtime.LabelSandbox
 	labelSpec = "sandbox-agent.sandbox.spec"
@@ -38,8 +38,7 @@ const (
 	namePrefix = "sandbox-agent-sandbox-"
 )
 
-// stopGrace is the time a guest has to end its commands: it kills them at once.
-const stopGrace = 10 * time.Second
+const stopGrace = 10 * time.Second // the guest kills its commands at once
 
 // cleanup returns a context for undoing a failed operation. It is short after ctx has ended, since a user waits for the
 // program to exit; gc removes the rest.
@@ -51,11 +50,9 @@ func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), limit)
 }
 
-// boxStopGrace is the time a box has, whose services stop by their own signals (keptGrace of internal/guest/dockerd),
-// maybe on a busy machine.
+// boxStopGrace is longer: the services of a box stop by their own signals (keptGrace of internal/guest/dockerd).
 const boxStopGrace = 25 * time.Second
 
-// grace returns the time a sandbox of the kind has to stop.
 func (k Runtime) grace() time.Duration {
 	if k == RuntimeBox {
 		return boxStopGrace
@@ -94,11 +91,9 @@ type Manager struct {
 	close   func() error
 }
 
-// creator creates sandboxes.
 type creator struct {
 	lookup
-	secrets func(context.Context, Spec) (Secrets, error)
-	// programs finds the guest programs, and progress receives a line before one is built.
+	secrets  func(context.Context, Spec) (Secrets, error)
 	programs *programs.Finder
 	progress func(string)
 }
@@ -179,7 +174,6 @@ func (o Options) stateDir() (string, error) {
 	return statedir.DefaultDir(o.Getenv)
 }
 
-// allowsHost returns an error if sandboxes without isolation are not allowed.
 func (o Options) allowsHost() error {
 	if o.AllowHost {
 		return nil
@@ -209,7 +203,7 @@ func (m *Manager) Healthy(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// ImageID returns the id of an image of the engine. The image's name may move to another image later.
+// ImageID returns the id of an image of the engine. The image's name may later refer to another image.
 func (m *Manager) ImageID(ctx context.Context, image string) (string, error) {
 	r, err := m.creator.all.find(RuntimeContainer).open()
 	if err != nil {
@@ -345,7 +339,7 @@ func (cr *creator) make(ctx context.Context, r runtime.SandboxRuntime, s Spec, s
 	if err != nil {
 		return nil, cr.clash(ctx, s.Name, public(fmt.Errorf("sandbox %s: %w", s.Name, err)))
 	}
-	// making: the caller has the lock that recreating it would wait for
+	// making is set because the caller holds the lock that recreating the sandbox would wait for.
 	in := &instance{c: cr, r: r, id: id, spec: s, running: true, from: snapshot, owner: owner, making: true}
 	dial := func() (*wireclient.Client, error) { return in.dial(ctx, false) }
 	if _, err = in.conn.open(ctx, dial); err == nil {

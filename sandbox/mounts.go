@@ -23,13 +23,12 @@ type Mount struct {
 	ReadOnly bool   `json:"read_only,omitempty"`
 }
 
-// machine are directories that would give a sandbox the whole host, or the kernel's view of it.
+// machine are directories whose mount would give a sandbox the whole host, or the kernel's view of it.
 var machine = []string{"/", "/proc", "/sys", "/dev", "/boot"}
 
-// memory is a directory below one of machine with ordinary files.
-const memory = "/dev/shm"
+const memory = "/dev/shm" // ordinary files below a directory of machine
 
-// taken are directories of the sandbox that belong to the guest or the kernel.
+// taken are directories in the sandbox that belong to the guest or the kernel.
 var taken = []string{"/", "/proc", "/sys", "/dev", wire.GuestDir}
 
 // engineSockets are the sockets of engines on the host. Access to one is root access.

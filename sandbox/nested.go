@@ -21,11 +21,7 @@ const nestedEndTime = 15 * time.Second
 // NewNested creates a nested sandbox in some milliseconds. It ends with End, with this program or with the connection. A
 // sandbox that cannot nest returns ErrUnsupported.
 func (sb *Sandbox) NewNested(ctx context.Context) (*Nested, error) {
-	var n *wireclient.Nested
-	err := sb.in.use(ctx, func(c *wireclient.Client) (err error) {
-		n, err = c.NewNested(ctx)
-		return err
-	})
+	n, err := query(ctx, sb.in, func(c *wireclient.Client) (*wireclient.Nested, error) { return c.NewNested(ctx) })
 	if err != nil {
 		return nil, err
 	}

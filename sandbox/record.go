@@ -28,7 +28,7 @@ type records struct {
 // errNoState means that no record can be stored.
 var errNoState = errors.New("no state directory: set HOME or SANDBOX_AGENT_STATE_DIR, or Options.StateDir")
 
-// owner returns the id of this state directory; with first it is created if missing.
+// owner returns the id of this state directory. With first it creates a missing one.
 func (rs *records) owner(first bool) (string, error) {
 	if rs.state == "" {
 		return "", nil
@@ -101,7 +101,6 @@ func (rs *records) hasEndpoints(name string) bool {
 	return err != nil || len(ports) > 0 || portforward.Alive(k.Dir)
 }
 
-// keep stores the sandbox's record.
 func (rs *records) keep(ctx context.Context, in *instance) error {
 	if rs.state == "" {
 		return errNoState
@@ -118,7 +117,7 @@ func (rs *records) keep(ctx context.Context, in *instance) error {
 	return rs.kept.Save(in.spec.Name, rec)
 }
 
-// identity returns the engine's id; "" for a runtime without an engine.
+// identity returns the engine's id and host; "" for a runtime without an engine.
 func identity(ctx context.Context, r runtime.SandboxRuntime) (id, host string, err error) {
 	e, ok := r.(interface {
 		Info(ctx context.Context) (runtime.Info, error)
@@ -145,31 +144,29 @@ func (l *lookup) remember(ctx context.Context, name string, notFound error) (*in
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range l.all {
-		if string(p.kind) != rec.Runtime {
-			continue
-		}
-		r, err := p.open()
-		if err != nil {
-			return nil, err
-		}
-		id, host, err := identity(ctx, r)
-		if err != nil {
-			return nil, fmt.Errorf("sandbox %s: %w", name, err)
-		}
-		if id != rec.Engine {
-			return nil, fmt.Errorf("sandbox %s: %w on the engine at %s: it belongs to another engine, last seen at %s",
-				name, ErrNotFound, host, rec.Host)
-		}
-		in := &instance{c: l.creator, r: r, created: rec.Created}
-		if err := json.Unmarshal(rec.Spec, &in.spec); err != nil {
-			return nil, fmt.Errorf(
-				"the record of sandbox %s is of another version: %w: remove it with `sandbox-agent down --force %s`", name, err, name)
-		}
-		in.owner, err = l.owner(false)
-		return in, err
+	p := l.all.find(Runtime(rec.Runtime))
+	if p == nil {
+		return nil, fmt.Errorf("sandbox %s: %w: its runtime %q is not available here", name, ErrNotFound, rec.Runtime)
 	}
-	return nil, fmt.Errorf("sandbox %s: %w: its runtime %q is not available here", name, ErrNotFound, rec.Runtime)
+	r, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	id, host, err := identity(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox %s: %w", name, err)
+	}
+	if id != rec.Engine {
+		return nil, fmt.Errorf("sandbox %s: %w on the engine at %s: it belongs to another engine, last seen at %s",
+			name, ErrNotFound, host, rec.Host)
+	}
+	in := &instance{c: l.creator, r: r, created: rec.Created}
+	if err := json.Unmarshal(rec.Spec, &in.spec); err != nil {
+		return nil, fmt.Errorf(
+			"the record of sandbox %s is of another version: %w: remove it with `sandbox-agent down --force %s`", name, err, name)
+	}
+	in.owner, err = l.owner(false)
+	return in, err
 }
 
 // recall fills in the stored record of a sandbox whose runtime record is damaged, if that can be read. It names the
@@ -231,20 +228,18 @@ func (l *lookup) gone(ctx context.Context, there []Info, lookErr error) (all []I
 	return all, lookErr
 }
 
-// engine returns the id of the engine of a kind; "" if it has none.
+// engine returns the id of a runtime's engine; "" if it has none.
 func (bs backends) engine(ctx context.Context, k Runtime) (string, error) {
-	for _, p := range bs {
-		if p.kind != k {
-			continue
-		}
-		r, err := p.open()
-		if err != nil {
-			return "", err
-		}
-		id, _, err := identity(ctx, r)
-		return id, err
+	p := bs.find(k)
+	if p == nil {
+		return "", nil
 	}
-	return "", nil
+	r, err := p.open()
+	if err != nil {
+		return "", err
+	}
+	id, _, err := identity(ctx, r)
+	return id, err
 }
 
 // renew recreates a sandbox whose container is missing or incomplete, unless another command has just done so. The
@@ -297,12 +292,10 @@ func (rs *records) note(e sandboxstore.Event) {
 	}
 }
 
-// branch returns the branch of a sandbox, which may not exist.
 func (rs *records) branch(name, repo string) *branch.Branch {
 	return branch.New(rs.state).Of(name, repo)
 }
 
-// cloned records the commit at which the sandbox's clone begins.
 func (rs *records) cloned(ctx context.Context, s Spec, base string) error {
 	if rs.state == "" || s.BranchOf() == "" {
 		return nil

@@ -31,7 +31,6 @@ const (
 	RuntimeHost Runtime = "host"
 )
 
-// aliases are other names of the kinds.
 var aliases = map[string]Runtime{
 	"auto": RuntimeAuto, "docker": RuntimeContainer, "dind": RuntimeBox, "bwrap": RuntimeJail, "noop": RuntimeHost,
 }
@@ -74,29 +73,29 @@ func runtimeNames() []string {
 }
 
 // Capability is a feature that a Spec can require and not every runtime has.
-type Capability string
+type Capability = runtime.Capability
 
 // Capabilities.
 const (
-	CapImage             = Capability(runtime.CapImage)             // any image of the engine
-	CapRootFS            = Capability(runtime.CapRootFS)            // Spec.Root
-	CapUser              = Capability(runtime.CapUser)              // commands as another user than the caller
-	CapPersistent        = Capability(runtime.CapPersistent)        // files outside of mounts survive a stop
-	CapNetworkNone       = Capability(runtime.CapNetworkNone)       // only the loopback
-	CapNetworkFull       = Capability(runtime.CapNetworkFull)       // everything that the machine reaches
-	CapNetworkRestricted = Capability(runtime.CapNetworkRestricted) // only listed hosts
-	CapNetworkUpdate     = Capability(runtime.CapNetworkUpdate)     // change of the network policy of a running sandbox
-	CapMemory            = Capability(runtime.CapMemory)            // Limits.MemoryBytes
-	CapCPUs              = Capability(runtime.CapCPUs)              // Limits.CPUs
-	CapPIDs              = Capability(runtime.CapPIDs)              // Limits.PIDs
-	CapMounts            = Capability(runtime.CapMounts)            // directories of the host
-	CapOCIRuntime        = Capability(runtime.CapOCIRuntime)        // Spec.OCIRuntime
-	CapSnapshots         = Capability(runtime.CapSnapshots)         // files can be kept as a snapshot or in a fork
-	CapServices          = Capability(runtime.CapServices)          // Spec.Box: services such as databases
-	CapDocker            = Capability(runtime.CapDocker)            // a Docker engine inside
-	CapRepository        = Capability(runtime.CapRepository)        // Spec.Repo on this machine
-	CapRemoteRepository  = Capability(runtime.CapRemoteRepository)  // Spec.Repo on another machine
-	CapNested            = Capability(runtime.CapNested)            // Spec.Nested
+	CapImage             = runtime.CapImage             // any image of the engine
+	CapRootFS            = runtime.CapRootFS            // Spec.Root
+	CapUser              = runtime.CapUser              // commands as another user than the caller
+	CapPersistent        = runtime.CapPersistent        // files outside of mounts survive a stop
+	CapNetworkNone       = runtime.CapNetworkNone       // only the loopback
+	CapNetworkFull       = runtime.CapNetworkFull       // everything that the machine reaches
+	CapNetworkRestricted = runtime.CapNetworkRestricted // only listed hosts
+	CapNetworkUpdate     = runtime.CapNetworkUpdate     // change of the network policy of a running sandbox
+	CapMemory            = runtime.CapMemory            // Limits.MemoryBytes
+	CapCPUs              = runtime.CapCPUs              // Limits.CPUs
+	CapPIDs              = runtime.CapPIDs              // Limits.PIDs
+	CapMounts            = runtime.CapMounts            // directories of the host
+	CapOCIRuntime        = runtime.CapOCIRuntime        // Spec.OCIRuntime
+	CapSnapshots         = runtime.CapSnapshots         // files can be kept as a snapshot or in a fork
+	CapServices          = runtime.CapServices          // Spec.Box: services such as databases
+	CapDocker            = runtime.CapDocker            // a Docker engine inside
+	CapRepository        = runtime.CapRepository        // Spec.Repo on this machine
+	CapRemoteRepository  = runtime.CapRemoteRepository  // Spec.Repo on another machine
+	CapNested            = runtime.CapNested            // Spec.Nested
 )
 
 // UnsupportedError lists the capabilities that a Spec requires and a runtime lacks here. It is an ErrUnsupported.
@@ -157,7 +156,7 @@ type backends []*backend
 // backend is one runtime. It opens at its first use.
 type backend struct {
 	kind Runtime
-	// prefix distinguishes our sandboxes from other containers.
+	// prefix distinguishes containers of standalone sandboxes; "" for a runtime without an engine.
 	prefix string
 	open   func() (runtime.SandboxRuntime, error)
 }
@@ -168,18 +167,11 @@ func (p *backend) capabilities(ctx context.Context) ([]Capability, error) {
 		return nil, err
 	}
 	list, err := r.Capabilities(ctx)
-	if err != nil {
-		return nil, public(err)
-	}
-	all := make([]Capability, 0, len(list))
-	for _, c := range list {
-		all = append(all, Capability(c))
-	}
-	return all, nil
+	return list, public(err)
 }
 
-// choose returns the backend for a spec without defaults, and its capabilities: that of the spec's kind, or the first
-// that meets the spec.
+// choose returns the backend for a spec without defaults, and its capabilities: the spec's runtime, or the first that
+// meets the spec.
 func (bs backends) choose(ctx context.Context, s Spec) (*backend, []Capability, error) {
 	var errs []error
 	wishes := s.required()
@@ -192,7 +184,7 @@ func (bs backends) choose(ctx context.Context, s Spec) (*backend, []Capability, 
 			continue
 		}
 		// An image in the spec means a container: a box has its own image.
-		if s.Image != "" && s.Runtime == RuntimeAuto && p.kind == RuntimeBox && !s.wantsBox() {
+		if s.Image != "" && s.Runtime == RuntimeAuto && p.kind == RuntimeBox && s.Box == nil {
 			errs = append(errs, &UnsupportedError{p.kind, []Capability{CapImage}})
 			continue
 		}
@@ -226,7 +218,7 @@ func rank(err error) int {
 // imageError returns an error for a container without an image. It also keeps RuntimeAuto from choosing a box for
 // another image, or only because no jail is available.
 func (p *backend) imageError(s Spec) error {
-	boxless := s.Runtime == RuntimeAuto && !s.wantsBox() && s.Repo == ""
+	boxless := s.Runtime == RuntimeAuto && s.Box == nil && s.Repo == ""
 	switch {
 	case p.kind == RuntimeContainer && s.Image == "":
 		return fmt.Errorf("runtime %s: %w: no image", p.kind, ErrInvalidSpec)

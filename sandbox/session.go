@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -63,15 +64,11 @@ func openSession(ctx context.Context, in *instance, o SessionOptions) (*Session,
 	if err := spec.Check(); err != nil {
 		return nil, &kindError{ErrInvalidSpec, err}
 	}
-	s := &Session{in: in}
-	err := in.use(ctx, func(c *wireclient.Client) (err error) {
-		s.info, err = c.OpenSession(ctx, spec)
-		return err
-	})
+	info, err := query(ctx, in, func(c *wireclient.Client) (wire.Session, error) { return c.OpenSession(ctx, spec) })
 	if err != nil {
 		return nil, err
 	}
-	return s, nil
+	return &Session{in: in, info: info}, nil
 }
 
 // SessionInfo describes a session.
@@ -86,11 +83,7 @@ type SessionInfo struct {
 
 // Sessions lists the sandbox's running sessions, oldest first.
 func (sb *Sandbox) Sessions(ctx context.Context) ([]SessionInfo, error) {
-	var list []wire.Session
-	err := sb.in.use(ctx, func(c *wireclient.Client) (err error) {
-		list, err = c.Sessions(ctx)
-		return err
-	})
+	list, err := query(ctx, sb.in, func(c *wireclient.Client) ([]wire.Session, error) { return c.Sessions(ctx) })
 	all := make([]SessionInfo, 0, len(list))
 	for _, s := range list {
 		all = append(all, SessionInfo{ID: s.ID, Driver: Driver(s.Driver), Started: s.Started, Used: s.Used, Cells: s.Cells, Busy: s.Busy})
@@ -147,11 +140,8 @@ type CellResult struct {
 
 // Run runs a cell to its end. Cells of a session run one at a time; others wait. The end of ctx interrupts the cell.
 func (s *Session) Run(ctx context.Context, c Cell) (CellResult, error) {
-	most := c.MaxOutput
-	if most == 0 {
-		most = DefaultMaxOutput
-	}
-	out, errOut := text.NewHeadTail(most), text.NewHeadTail(most)
+	limit := cmp.Or(c.MaxOutput, DefaultMaxOutput)
+	out, errOut := text.NewHeadTail(limit), text.NewHeadTail(limit)
 	if c.Stdout == nil {
 		c.Stdout = out
 	}
@@ -162,10 +152,8 @@ func (s *Session) Run(ctx context.Context, c Cell) (CellResult, error) {
 	if c.Display != nil {
 		show = func(d wire.Display) { c.Display(Display(d)) }
 	}
-	var end wire.CellEnd
-	err := s.in.use(ctx, func(client *wireclient.Client) (err error) {
-		end, err = client.RunCell(ctx, s.info.ID, wire.Cell{TimeoutMS: timeout(c.Timeout)}, strings.NewReader(c.Code), c.Stdout, c.Stderr, show)
-		return err
+	end, err := query(ctx, s.in, func(client *wireclient.Client) (wire.CellEnd, error) {
+		return client.RunCell(ctx, s.info.ID, wire.Cell{TimeoutMS: timeout(c.Timeout)}, strings.NewReader(c.Code), c.Stdout, c.Stderr, show)
 	})
 	if err != nil {
 		return CellResult{}, err

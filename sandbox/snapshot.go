@@ -21,7 +21,7 @@ const (
 	// all characters of a sandbox's name are valid.
 	snapshotRef = "sandbox-agent-snapshot:"
 	forkRef     = "sandbox-agent-fork:"
-	// beforeRestore is the snapshot that a restore makes. A restore of that snapshot makes the second.
+	// beforeRestore is the snapshot that a restore makes; a restore of that snapshot makes beforeThat.
 	beforeRestore, beforeThat = "before-restore", "before-restore-2"
 )
 
@@ -84,7 +84,6 @@ func (in *instance) snapshot(ctx context.Context, name string) (Snapshot, error)
 	}, nil
 }
 
-// image saves the sandbox's files as an image.
 func (in *instance) image(ctx context.Context, ref string, labels map[string]string) (runtime.Snapshot, error) {
 	at, id := in.at()
 	r, ok := at.(runtime.Snapshotter)
@@ -255,12 +254,11 @@ func (s Snapshots) Restore(ctx context.Context, sandbox, name string) (*Sandbox,
 	}
 	again, err := in.replace(ctx, in.current(), sandboxstore.Creation{Snapshot: from.ref, Event: sandboxstore.EventRestored, Detail: name})
 	if err == nil && earlier.id != "" {
-		_ = cr.all.removeImage(ctx, earlier.id) // it lost its name, and often no sandbox uses it
+		_ = cr.all.removeImage(ctx, earlier.id) // its name was replaced; fails if a sandbox uses it
 	}
 	return again, err
 }
 
-// revive recreates a removed sandbox from its snapshot.
 func (cr *creator) revive(ctx context.Context, s Snapshot) (*Sandbox, error) {
 	if s.spec.Name != s.Sandbox {
 		return nil, fmt.Errorf("sandbox %s: %w, and its snapshot %s is of another version", s.Sandbox, ErrNotFound, s.Name)
@@ -285,7 +283,7 @@ func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 	if err := errors.Join(checkName("sandbox", name), in.ready(ctx)); err != nil {
 		return nil, err
 	}
-	unlock, err := in.c.lock(ctx, name) // its image has its name, too
+	unlock, err := in.c.lock(ctx, name) // the fork's image has this name, too
 	if err != nil {
 		return nil, err
 	}

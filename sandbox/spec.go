@@ -117,7 +117,6 @@ type Spec struct {
 	TTL time.Duration `json:"-"`
 }
 
-// plainSpec is a Spec without methods, for encoding.
 type plainSpec Spec
 
 // specJSON is a Spec in JSON, with durations as strings such as "30m".
@@ -227,7 +226,7 @@ func (s Spec) complete() (Spec, error) {
 	if s.Runtime != RuntimeAuto && !slices.Contains(allRuntimes, s.Runtime) {
 		wrong("runtime %q: use %s", s.Runtime, strings.Join(runtimeNames(), ", "))
 	}
-	if s.Image == "" && s.Runtime == RuntimeContainer && !s.wantsBox() {
+	if s.Image == "" && s.Runtime == RuntimeContainer && s.Box == nil {
 		wrong("no image")
 	}
 	errs = append(errs, s.Network.check())
