@@ -21,7 +21,7 @@ func (l *Launcher) finish(ctx context.Context, hard <-chan struct{}, rec *taskst
 	if err != nil {
 		return l.unfollowed(rec, err)
 	}
-	// Following goes on after the user's wish to stop: a stopped run has a result too.
+	// The user's stop does not end the following: a stopped run has a result, too.
 	base := context.WithoutCancel(ctx)
 	followCtx, cancel := context.WithCancel(base)
 	stopped := make(chan StopKind, 1)
@@ -37,7 +37,7 @@ func (l *Launcher) finish(ctx context.Context, hard <-chan struct{}, rec *taskst
 	return res, err
 }
 
-// unfollowed is the result of a run whose box may still live. It has what is known now; a later collection replaces it.
+// unfollowed returns the result of a run whose box may still run. A later collection replaces it.
 func (l *Launcher) unfollowed(rec *taskstore.Record, err error) (*workorder.Result, error) {
 	res := outcome.Synthesise(rec, collector{l}.recorded(rec), outcome.LostEnding(workorder.ReasonUnseen, err.Error()), l.now())
 	return l.publish(rec, res), errors.Join(err, outcome.WriteResult(rec, res))
@@ -69,7 +69,7 @@ func (l *Launcher) Collect(ctx context.Context, rec *taskstore.Record) (*workord
 	return l.home(ctx, rec, box != nil, FoundEnded)
 }
 
-// home records the events that a box still has, if there is a box, and collects it.
+// home records the events that a box still has, if follow is set, and collects the box.
 func (l *Launcher) home(ctx context.Context, rec *taskstore.Record, follow bool, kind StopKind) (*workorder.Result, error) {
 	l = l.noting(rec)
 	end := &outcome.ResultBuffer{Show: outcome.SanitizeEvents(rec, l.emit)}
@@ -88,10 +88,10 @@ func (l *Launcher) home(ctx context.Context, rec *taskstore.Record, follow bool,
 	return res, err
 }
 
-// endWithoutBox ends the record of a CLI that died before it created a box.
+// endWithoutBox ends the record of a command that was killed before it created a box.
 func (l *Launcher) endWithoutBox(rec *taskstore.Record) (*workorder.Result, error) {
 	res := outcome.Synthesise(rec, collector{l}.recorded(rec),
-		outcome.LostEnding(workorder.ReasonNotReady, "the command was ended before it started a sandbox"), l.now())
+		outcome.LostEnding(workorder.ReasonNotReady, "the command was killed before it started a sandbox"), l.now())
 	collector{l}.done(rec, res)
 	return res, errors.Join(outcome.WriteResult(rec, res), l.Store.Save(rec))
 }
@@ -102,13 +102,13 @@ func (l *Launcher) publish(rec *taskstore.Record, res *workorder.Result) *workor
 	return res
 }
 
-// stillborn ends a run for which no box was started. One that was refused is no task: see refuse.
+// stillborn ends a run for which no box was started. refuse handles a refused one.
 func (l *Launcher) stillborn(ctx context.Context, rec *taskstore.Record, cause error) (*workorder.Result, error) {
 	status, by, code := workorder.StatusError, workorder.EndedByBox, workorder.ReasonNotReady
 	switch {
 	case ctx.Err() != nil:
 		status, by, code = workorder.StatusInterrupted, workorder.EndedBySignal, workorder.ReasonByUser
-		cause = exiterr.New(workorder.ExitInterrupted, errors.New("you interrupted it before its sandbox was started"), "")
+		cause = exiterr.New(workorder.ExitInterrupted, errors.New("interrupted before the sandbox was started"), "")
 	case errors.Is(cause, ErrStopped):
 		status, by, code = workorder.StatusInterrupted, workorder.EndedBySignal, workorder.ReasonOnRequest
 	case errors.Is(cause, ErrTaskBusy):
@@ -129,7 +129,7 @@ func (l *Launcher) stillborn(ctx context.Context, rec *taskstore.Record, cause e
 	return res, errors.Join(cause, outcome.WriteResult(rec, res), l.Store.Save(rec))
 }
 
-// mayLive reports whether a box of the record that was not seen to start may live all the same.
+// mayLive reports whether a box of the record may run although no process saw its start.
 func (l *Launcher) mayLive(ctx context.Context, rec *taskstore.Record) bool {
 	if rec.Box == "" {
 		return false
@@ -138,14 +138,12 @@ func (l *Launcher) mayLive(ctx context.Context, rec *taskstore.Record) bool {
 	return err != nil || box != nil && box.Running()
 }
 
-// footprint is what a run makes on this machine before its box: of folders that were there before nothing else may go.
+// footprint lists the files and directories that a run creates before its box. Only these may be removed.
 type footprint struct {
-	parent, dir bool // whether they are the run's own
-	// files are the names of those in the folder that are the run's own. Others may be of a task whose record is on another machine.
-	files []string
+	parent, dir bool     // created by the run
+	files       []string // in the directory; others may belong to a task whose record is on another machine
 }
 
-// before tells what of the output folder a run will make.
 func before(rec *taskstore.Record) footprint {
 	absent := func(path string) bool {
 		_, err := os.Lstat(path)
@@ -160,15 +158,15 @@ func before(rec *taskstore.Record) footprint {
 	return made
 }
 
-// refused tells whether a first attempt ended because it may or can not have a box, and has none: what has to be mended is not in the
-// task. What the remote said of it, who stopped it, and a box that may live are worth a record.
+// refused reports whether a first attempt has no box for a reason that is not part of the task. Answers of the remote, a stop
+// and a box that may run are worth a record instead.
 func (l *Launcher) refused(ctx context.Context, rec *taskstore.Record, cause error) bool {
 	return rec.Number() == 1 && ctx.Err() == nil && exiterr.Code(cause) != workorder.ExitGit &&
 		!errors.Is(cause, ErrStopped) && !errors.Is(cause, ErrTaskBusy) && !l.mayLive(ctx, rec)
 }
 
-// refuse ends a run for which no box was started. Where it was refused, nothing is left of it: no record, no output. The caller holds
-// the task's lock.
+// refuse ends a run for which no box was started. A refused run leaves no record and no output. The caller holds the task's
+// lock.
 func (l *Launcher) refuse(ctx context.Context, rec *taskstore.Record, made footprint, cause error) (*workorder.Result, error) {
 	looked, cancel := context.WithTimeout(ctx, CollectTimeout)
 	defer cancel()
@@ -183,11 +181,11 @@ func (l *Launcher) forget(rec *taskstore.Record, made footprint) error {
 	if made.dir {
 		err := l.Store.Remove(rec)
 		if made.parent {
-			_ = os.Remove(filepath.Dir(rec.Dir)) // only when it is empty
+			_ = os.Remove(filepath.Dir(rec.Dir)) // fails if it is not empty
 		}
 		return err
 	}
-	// Somebody's output lies there: only our files go.
+	// The directory existed before: remove only the run's own files.
 	var errs []error
 	for _, name := range made.files {
 		if err := os.Remove(filepath.Join(rec.Dir, name)); !errors.Is(err, fs.ErrNotExist) {

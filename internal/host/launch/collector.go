@@ -19,15 +19,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// collector copies an ended box's output to this machine, completes the result and removes the box.
+// collector copies an ended box's output to the host, completes the result and removes the box.
 type collector struct{ *Launcher }
 
 const (
-	// CollectTimeout bounds copying out and removing: evidence can be gigabytes, and a stuck
-	// engine must not block for ever.
+	// CollectTimeout bounds copying and removing: evidence can be gigabytes, and an engine may hang.
 	CollectTimeout = 10 * time.Minute
-	// companionExit is how long the companion is given to notice the box's end.
-	companionExit = 3 * time.Second
+	companionExit  = 3 * time.Second // for the companion to notice the box's end
 )
 
 // collect copies the output of an ended box, completes the result and removes the box. If ctx is cancelled during the copy, the
@@ -60,7 +58,7 @@ func (c collector) collect(ctx context.Context, rec *taskstore.Record, kind Stop
 		res = c.recordedResult(rec)
 	}
 	if res != nil && outcome.OtherAttempt(res, rec) {
-		warnings = append(warnings, fmt.Sprintf("the sandbox gave a result of another attempt (%q), which is not believed", res.AttemptID))
+		warnings = append(warnings, fmt.Sprintf("result of another attempt (%q) in the sandbox ignored", res.AttemptID))
 		res = nil
 	}
 	if res != nil {
@@ -71,7 +69,7 @@ func (c collector) collect(ctx context.Context, rec *taskstore.Record, kind Stop
 	}
 	Complete(res, rec)
 	if copyErr != nil {
-		// The box holds the only copy of something. This result has what is known now; the next collection replaces it.
+		// The box has the only copy of some output. The next collection replaces this result.
 		err := keptBox(rec, copyErr)
 		res.Warnings = append(append(res.Warnings, warnings...), err.Error())
 		return res, errors.Join(err, outcome.WriteResult(rec, res))
@@ -89,10 +87,10 @@ func (c collector) collect(ctx context.Context, rec *taskstore.Record, kind Stop
 	res.Warnings = append(res.Warnings, warnings...)
 	outcome.KnownPR(rec, res)
 	if err := outcome.WriteResult(rec, res); err != nil {
-		return res, err // the box stays: it holds the only copy of the work
+		return res, err // keep the box: it has the only copy of the work
 	}
 	if err := outcome.WriteReport(rec, res); err != nil {
-		c.Log.Warn("collect", "task", rec.TaskID, "error", err) // all of it is in the result
+		c.Log.Warn("write the report", "task", rec.TaskID, "error", err) // the result is complete without it
 	}
 	if box != nil && !rec.Keep {
 		if err := c.Engine.Remove(ctx, box.ID); err != nil {
@@ -104,7 +102,7 @@ func (c collector) collect(ctx context.Context, rec *taskstore.Record, kind Stop
 	return res, c.Store.Save(rec)
 }
 
-// recordedResult is the result in the run's last event: it arrives even if the box's file system does not.
+// recordedResult returns the result of the run's last event: it arrives even if the box's file system is lost.
 func (c collector) recordedResult(rec *taskstore.Record) *workorder.Result {
 	var res *workorder.Result
 	if err := outcome.Events(rec.Dir, func(e workorder.Event) {
@@ -137,7 +135,7 @@ func (c collector) lost(rec *taskstore.Record, box *runtime.Instance, kind StopK
 			append(workorder.Because(workorder.ReasonOnRequest, "stopped on request"), vanished...)
 	case Overdue:
 		e.Status, e.EndedBy, e.Reasons = workorder.StatusTimeout, workorder.EndedByHost,
-			append(workorder.Because(workorder.ReasonOverdue, "stopped from outside, long after its timeout"), vanished...)
+			append(workorder.Because(workorder.ReasonOverdue, "stopped by the host, long after its timeout"), vanished...)
 	case NotStopped:
 	case FoundEnded:
 		end = time.Time{}
@@ -155,37 +153,37 @@ func (c collector) bundle(ctx context.Context, rec *taskstore.Record, res *worko
 		return nil
 	}
 	if rec.LocalRepo == "" || c.ImportBundle == nil || res.Pushed {
-		return []string{"work that could not be pushed is in " + path + ": git fetch it into a clone"}
+		return []string{"commits that could not be pushed are in " + path + ": fetch them into a clone with git fetch"}
 	}
 	if res.Reasons.Has(workorder.ReasonSecret) {
-		return []string{"commits with the value of a secret were not brought into " + rec.LocalRepo + "; they are in " + path +
-			": git fetch it into a clone to look at them"}
+		return []string{"commits with the value of a secret were not imported into " + rec.LocalRepo + "; they are in " + path +
+			": inspect them in a clone after git fetch"}
 	}
 	head, err := c.ImportBundle(ctx, rec.LocalRepo, path, rec.TaskID, rec.TargetBranch)
 	if err != nil {
 		return []string{fmt.Sprintf("import %s into %s: %v", path, rec.LocalRepo, err)}
 	}
 	res.Branch, res.Pushed = rec.TargetBranch, true
-	if res.HeadSHA == "" { // the box gave no result; its unpushed commits are saved now
+	if res.HeadSHA == "" { // the box left no result; its commits are saved now
 		res.HeadSHA, res.Reasons = head, res.Reasons.Without(workorder.ReasonUnsaved)
 	}
-	// Only this case is repaired. Changes that could not be committed are not in the bundle. A box of an older version gives no code and does
-	// not say which of the two cases it is.
+	// Only a failed push is repaired here. Changes that could not be committed are not in the bundle. A box of an older version
+	// gives no reason code, so that the two cases look alike.
 	before := res.Reasons.Of(workorder.ReasonAsBefore)
 	if len(res.Reasons) == 1+len(before) && res.Reasons.Has(workorder.ReasonPush) && res.Status == workorder.StatusError &&
 		res.EndedBy == workorder.EndedByGit {
 		end := workorder.Succeeded()
-		if len(before) > 0 { // a box gives this reason beside a failed push only for what is unproven
+		if len(before) > 0 { // next to a failed push, a box gives this reason only for unproven work
 			end = workorder.Ending{Status: workorder.StatusUnproven, EndedBy: workorder.EndedByValidation, Reasons: before}
 		}
 		res.End(end)
 		res.Resumable = false
 	}
 	res.NextCommand = outcome.NextCommand(rec, res)
-	return []string{"the branch was not pushed by the sandbox; it was imported into " + rec.LocalRepo + " from its bundle"}
+	return []string{"the sandbox could not push the branch; it was imported into " + rec.LocalRepo + " from its bundle"}
 }
 
-// Complete adds what only the host knows.
+// Complete adds the fields that only the host knows.
 func Complete(res *workorder.Result, rec *taskstore.Record) {
 	if rec.Image.ID != "" {
 		res.Image = rec.Image
@@ -195,7 +193,7 @@ func Complete(res *workorder.Result, rec *taskstore.Record) {
 	if res.Platform.CgroupVersion == 0 {
 		res.Platform.CgroupVersion = h.CgroupVersion
 	}
-	// The run began with the command, before the box.
+	// A run begins with the command, before the box.
 	if lead := res.StartedAt.Sub(rec.Begun()); lead > 0 && lead < StartTimeout+CollectTimeout {
 		res.StartedAt, res.DurationMS = rec.Begun(), res.DurationMS+lead.Milliseconds()
 	}
@@ -207,7 +205,7 @@ func (c collector) done(rec *taskstore.Record, res *workorder.Result) {
 	rec.FinishedAt, rec.ResumeAt = c.now().UTC(), res.ResumeAt
 }
 
-// tellStop adds to the result of a run that landed after a stop who requested the stop: the box knows only of a signal.
+// tellStop adds the source of a stop to the result of an interrupted run: the box knows only a signal.
 func (c collector) tellStop(res *workorder.Result, taskID string, kind StopKind) {
 	if res.Status != workorder.StatusInterrupted {
 		return
@@ -215,7 +213,7 @@ func (c collector) tellStop(res *workorder.Result, taskID string, kind StopKind)
 	var who workorder.Reasons
 	switch {
 	case kind == StoppedSoftly:
-		who = workorder.Because(workorder.ReasonByUser, "you interrupted it")
+		who = workorder.Because(workorder.ReasonByUser, "interrupted by the user")
 	case c.stopKind(taskID, kind) == StoppedSoftly:
 		who = workorder.Because(workorder.ReasonOnRequest, "stopped on request (sandbox-agent stop)")
 	default:
@@ -226,14 +224,14 @@ func (c collector) tellStop(res *workorder.Result, taskID string, kind StopKind)
 
 const companionPoll = 20 * time.Millisecond
 
-// endCompanion waits until the companion sees that the box is gone, and ends it if it does not leave by itself.
+// endCompanion waits until the companion notices the box's end, and kills it if it does not exit.
 func (c collector) endCompanion(ctx context.Context, rec *taskstore.Record, hadBox bool) {
 	p := rec.Companion
 	if p == nil {
 		return
 	}
 	if !hadBox || !waitGone(ctx, p, companionExit) {
-		// It may have ended long ago and its id may be reused: then it is gone, as wanted.
+		// If it ended long ago and its id is reused, Signal fails.
 		_ = p.Signal(unix.SIGTERM)
 		if !waitGone(ctx, p, companionExit) {
 			_ = p.Signal(unix.SIGKILL)
@@ -257,19 +255,19 @@ func waitGone(ctx context.Context, p *statedir.Process, most time.Duration) bool
 	return true
 }
 
-// loss says how much work a vanished box can have lost since its last save. It is empty if that is not known.
+// loss describes how much work a vanished box can have lost since its last save; "" if that is unknown.
 func (c collector) loss(rec *taskstore.Record) string {
 	var s outcome.Saves
 	branch, state := workorder.BranchRef(rec.TargetBranch), workorder.StateRef(rec.TaskID)
 	if err := outcome.Events(rec.Dir, func(e workorder.Event) { s.Event(e, branch, state) }); err != nil {
 		return ""
 	}
-	// A save holds the state at the time it began.
+	// A save contains the state at the time when it began.
 	took, why := time.Duration(s.Good.DurationMS)*time.Millisecond, s.Bad.Text
-	why, _, _ = strings.Cut(why, "\n") // it becomes part of a sentence
+	why, _, _ = strings.Cut(why, "\n") // fits into a sentence
 	switch {
 	case s.Bad.Type != "" && s.Good.Type == "":
-		return "nothing of it could be saved: " + why
+		return "nothing could be saved: " + why
 	case s.Bad.Type != "":
 		since := s.Good.Time.Add(-took)
 		return fmt.Sprintf("nothing could be saved since %s, in its last %.0f s: %s", since.UTC().Format(time.RFC3339),
@@ -281,8 +279,8 @@ func (c collector) loss(rec *taskstore.Record) string {
 	if err != nil {
 		return ""
 	}
-	// Unchanged work leaves no event, so the interval counts and not the time since the last
-	// event. A run cannot lose more than its whole duration.
+	// Unchanged work has no event, so the interval counts, not the time since the last event. A run cannot lose more than its
+	// whole duration.
 	most := min(o.CheckpointInterval()+took, c.now().Sub(rec.Begun()))
 	return fmt.Sprintf("at most the work of the last %.0f s is lost", math.Ceil(most.Seconds()))
 }

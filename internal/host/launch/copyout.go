@@ -25,8 +25,7 @@ import (
 )
 
 const (
-	// boxLogTail bounds the kept end of the guest's own log, in bytes.
-	boxLogTail = 8 << 20
+	boxLogTail = 8 << 20 // bytes of the end of the guest's own log
 	boxLog     = "box.log"
 )
 
@@ -35,8 +34,7 @@ type output struct {
 	warnings []string
 }
 
-// copyOut copies the box's output into the task's folder. After an error the box still
-// holds the only copy of something.
+// copyOut copies the box's output into the task's directory. After an error the box still has the only copy of some of it.
 func (c collector) copyOut(ctx context.Context, id, dir string) (output, error) {
 	in, err := newIntake(dir)
 	if err != nil {
@@ -52,7 +50,7 @@ func (c collector) copyOut(ctx context.Context, id, dir string) (output, error) 
 }
 
 func (c collector) empty(ctx context.Context, id string, in *intake) error {
-	// The most important files come first: a full disk then costs logs, not the work.
+	// The most important files come first: a full disk then costs logs, not commits.
 	for _, name := range []string{workorder.ResultFile, workorder.BundleFile, workorder.ArchiveFile} {
 		err := c.read(ctx, id, path.Join(workorder.OutDir, name), func(r io.Reader) error { return in.file(r, name) })
 		if err != nil {
@@ -62,7 +60,7 @@ func (c collector) empty(ctx context.Context, id string, in *intake) error {
 	return c.read(ctx, id, workorder.OutDir, in.folder)
 }
 
-// read hands a tar of a path in the box to fn. A missing path is not an error.
+// read passes a tar of a path in the box to fn. A missing path is not an error.
 func (c collector) read(ctx context.Context, id, name string, fn func(io.Reader) error) error {
 	r, err := runtime.CopierOf(c.Engine).CopyOut(ctx, id, name)
 	if errors.Is(err, runtime.ErrNotFound) {
@@ -75,13 +73,12 @@ func (c collector) read(ctx context.Context, id, name string, fn func(io.Reader)
 	return fn(r)
 }
 
-// saveBoxLog keeps the guest's own log beside the run's logs.
 func (c collector) saveBoxLog(ctx context.Context, id, dir string, out *output) error {
 	var tail tail
 	if err := c.Engine.Logs(ctx, id, runtime.LogOptions{Stderr: &tail}); errors.Is(err, runtime.ErrUnavailable) {
 		return err
 	} else if err != nil {
-		// An engine that cannot read a log now will not read it later.
+		// An engine that cannot read a log now will not be able to later.
 		out.warnings = append(out.warnings, err.Error())
 	}
 	if tail.Len() == 0 {
@@ -98,8 +95,7 @@ func (c collector) saveBoxLog(ctx context.Context, id, dir string, out *output) 
 	return statedir.WriteFile(filepath.Join(logs, boxLog), kept.Bytes(), 0o600)
 }
 
-// tail keeps the end of what is written to it and rarely moves it: the log of a box is
-// far longer than the part that is kept.
+// tail keeps the end of its input. It moves the content rarely, since a box's log is far longer.
 type tail struct{ bytes.Buffer }
 
 func (t *tail) Write(p []byte) (int, error) {
@@ -110,7 +106,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// keptBox is the error for an output that could not be copied; it says how to try again.
+// keptBox returns the error for output that could not be copied, with a hint to try again.
 func keptBox(rec *taskstore.Record, err error) error {
 	code := workorder.ExitGeneral
 	if errors.Is(err, runtime.ErrUnavailable) {
@@ -121,30 +117,28 @@ func keptBox(rec *taskstore.Record, err error) error {
 }
 
 const (
-	// maxUnpack bounds what is copied out of a box, in bytes, and maxEntries in files and folders:
-	// the agent helps to write the evidence and must not be able to fill the host's disk.
+	// maxUnpack and maxEntries bound the copied bytes and entries: the agent contributes to the evidence and must not be
+	// able to fill the host's disk.
 	maxUnpack  = 4 << 30
 	maxEntries = 100_000
-	// maxResult bounds result.json, in bytes.
-	maxResult = 64 << 20
+	maxResult  = 64 << 20 // bytes of result.json
 )
 
-// reserved are the names in a task's folder that belong to the host; the box cannot replace them.
+// reserved are names in a task's directory that belong to the host.
 var reserved = map[string]bool{
 	workorder.OrderFile: true, "task.json": true, "lock": true, "companion.log": true, "tmp": true,
 	outcome.HostEventsFile: true, "stop": true, taskstore.AttemptsDir: true,
 }
 
-// intake writes a box's output into the task's folder. It takes only plain files and folders, and
-// nothing can leave the folder: the archives come from an untrusted box. Entries with faults of the
-// box are skipped with a warning, as they would fail again; failures of this machine are errors.
+// intake writes a box's output into the task's directory. The archives come from an untrusted box: intake accepts only regular
+// files and directories below its root. Entries that are invalid because of the box are skipped with a warning, since they
+// would fail again; failures of the host are errors.
 type intake struct {
-	root    *os.Root
-	left    int64
-	entries int
-	// taken are the files that were read and need not be read again.
-	taken    map[string]bool
-	result   []byte // the content of the result file, which is not written
+	root     *os.Root
+	left     int64
+	entries  int
+	taken    map[string]bool // files that were read already
+	result   []byte          // the content of the result file, which is not written
 	skipped  int
 	first    error // why the first entry was skipped
 	warnings []string
@@ -160,17 +154,17 @@ func newIntake(dir string) (*intake, error) {
 
 func (in *intake) Close() {
 	if in.skipped > 0 {
-		in.warnings = append(in.warnings, fmt.Sprintf("%d files of the sandbox's output cannot be kept here, the first: %v", in.skipped,
+		in.warnings = append(in.warnings, fmt.Sprintf("%d files of the sandbox's output were skipped, the first: %v", in.skipped,
 			in.first))
 		in.skipped = 0
 	}
 	in.root.Close()
 }
 
-// errBounds ends an intake that has no room for more.
-var errBounds = errors.New("bounds reached")
+// errBounds ends an intake at maxUnpack or maxEntries.
+var errBounds = errors.New("limit reached")
 
-// folder takes a tar of the box's output folder, whose own name the engine puts in front.
+// folder reads a tar of the box's output directory, with the directory's own name as a prefix.
 func (in *intake) folder(r io.Reader) error {
 	err := in.each(r, func(h *tar.Header, tr io.Reader) error {
 		_, name, _ := strings.Cut(strings.TrimSuffix(h.Name, "/"), "/")
@@ -208,7 +202,7 @@ func (in *intake) each(r io.Reader, fn func(*tar.Header, io.Reader) error) error
 			return err
 		}
 		if in.entries--; in.entries < 0 {
-			in.warnings = append(in.warnings, fmt.Sprintf("output of the sandbox has more than %d files: %q and what follows is not copied",
+			in.warnings = append(in.warnings, fmt.Sprintf("output of the sandbox has more than %d files: %q and the following ones are not copied",
 				maxEntries, h.Name))
 			return errBounds
 		}
@@ -235,7 +229,7 @@ func (in *intake) entry(h *tar.Header, name string, r io.Reader) error {
 		}
 		return err
 	case h.Size > in.left:
-		in.warnings = append(in.warnings, fmt.Sprintf("output of the sandbox is larger than %d bytes: %q and what follows is not copied",
+		in.warnings = append(in.warnings, fmt.Sprintf("output of the sandbox is larger than %d bytes: %q and the following files are not copied",
 			int64(maxUnpack), name))
 		return errBounds
 	}
@@ -246,7 +240,7 @@ func (in *intake) entry(h *tar.Header, name string, r io.Reader) error {
 	return in.blame(in.write(name, r))
 }
 
-// blame separates the box's mistakes (a name too long, a file below a file) from the host's.
+// blame counts errors caused by the box, such as a too long name, and returns errors of the host.
 func (in *intake) blame(err error) error {
 	for _, theirs := range []unix.Errno{unix.ENOTDIR, unix.EISDIR, unix.EEXIST, unix.ENAMETOOLONG, unix.EINVAL, unix.EILSEQ} {
 		if errors.Is(err, theirs) {
@@ -275,8 +269,8 @@ func (in *intake) write(name string, r io.Reader) error {
 	return errors.Join(err, f.Close())
 }
 
-// readByPeople reports whether a file of the box is text that a person may print to a terminal as it is: logs, which have output of
-// agent, tests and services, and the notes beside pictures and archives.
+// readByPeople reports whether a file is text that a user may print to a terminal: logs, with output of agent, tests and
+// services, and notes about pictures and archives.
 func readByPeople(name string) bool {
 	top, _, _ := strings.Cut(name, "/")
 	if top == workorder.LogsDir || name == workorder.PlanFile {

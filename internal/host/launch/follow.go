@@ -17,19 +17,17 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// follower records a box's events until the box has ended, and stops the box on request.
+// follower records a box's events until the box ends, and stops the box on request.
 type follower struct{ *Launcher }
 
 const (
-	// engineGone is how long to wait for an engine that stopped answering: a restart of the
-	// engine takes seconds, and a person should not wait longer than this.
+	// engineGone bounds the wait for an engine that stopped answering: its restart takes seconds.
 	engineGone = 30 * time.Second
-	// ReconnectPause is the time between two connections, so that a stream that breaks at once causes no busy loop.
+	// ReconnectPause is the pause between two connections: a stream that breaks at once must not cause a busy loop.
 	ReconnectPause = 300 * time.Millisecond
 )
 
-// follow records the box's events until it has ended, over broken streams and
-// restarts of the engine. A box that is gone has ended too.
+// follow records the box's events until it ends, across broken streams and restarts of the engine. A missing box has ended.
 func (f follower) follow(ctx context.Context, run *taskstore.Record, rec *outcome.Recorder) error {
 	taskID := run.TaskID
 	w := &runtime.Watcher{
@@ -49,24 +47,23 @@ func (f follower) follow(ctx context.Context, run *taskstore.Record, rec *outcom
 			return false, nil
 		},
 		Away: func(err error) {
-			f.Log.Warn("the engine stopped answering", "task", taskID, "error", err)
+			f.Log.Warn("engine stopped answering", "task", taskID, "error", err)
 		},
 		Patience: cmp.Or(f.EngineGone, engineGone), Pause: ReconnectPause, Now: f.now,
 	}
 	err := w.Watch(ctx)
 	if errors.Is(err, runtime.ErrUnavailable) && ctx.Err() == nil {
 		return exiterr.New(workorder.ExitBox, fmt.Errorf("follow task %s: %w", taskID, err),
-			"the run is not forgotten: when the engine is back, `sandbox-agent result "+taskID+"` collects it")
+			"when the engine is back, collect the result with: sandbox-agent result "+taskID)
 	}
 	return err
 }
 
-// stops turns the user's signals, and a run that exceeds its own timeout, into stops of
-// the box. It returns when followCtx ends.
+// stops turns signals and an exceeded timeout into stops of the box. It returns when followCtx ends.
 func (f follower) stops(followCtx, userCtx context.Context, hard <-chan struct{}, rec *taskstore.Record) StopKind {
 	late := time.NewTimer(max(0, rec.Deadline.Sub(f.now())))
 	defer late.Stop()
-	after := true // the steps after a landing still have their time
+	after := true // the steps after a landing get extra time
 	kind := NotStopped
 	soft := userCtx.Done()
 	box := &runtime.Stopper{
@@ -77,7 +74,7 @@ func (f follower) stops(followCtx, userCtx context.Context, hard <-chan struct{}
 		},
 	}
 	defer box.Wait()
-	// A stop that was requested before there was a box is carried out by the process that started the box.
+	// The process that started the box carries out a stop that was requested before.
 	if grace, asked := f.stopRequest(rec.TaskID); asked {
 		box.Request(followCtx, grace)
 	}
@@ -96,25 +93,25 @@ func (f follower) stops(followCtx, userCtx context.Context, hard <-chan struct{}
 				late.Reset(workorder.AfterLimit)
 			case kind == NotStopped:
 				kind, soft = Overdue, nil
-				f.emit(workorder.Event{Type: workorder.EventWarning, Text: "the run outlived its timeout and is stopped from outside"})
+				f.emit(workorder.Event{Type: workorder.EventWarning, Text: "timeout exceeded: the host stops the sandbox"})
 				box.Request(followCtx, runtime.StopTimeout)
 				late.Reset(killAfter)
 			case kind == Overdue:
-				f.Log.Warn("the sandbox outlived its stop and is killed", "task", rec.TaskID)
+				f.Log.Warn("stop exceeded its time: killing the sandbox", "task", rec.TaskID)
 				box.Request(followCtx, 0)
 				late.Reset(killAfter)
 			}
 		case <-hard:
 			kind, soft, hard = Killed, nil, nil
-			f.emit(workorder.Event{Type: workorder.EventWarning, Text: "the sandbox is killed: what was not saved yet is lost"})
+			f.emit(workorder.Event{Type: workorder.EventWarning, Text: "the sandbox is killed: unsaved work is lost"})
 			box.Request(followCtx, 0)
 		}
 	}
 }
 
-// stopping says what a signal does, and what else the user can do.
+// stopping describes the effect of a signal, and the user's next option.
 func stopping(ctx context.Context) string {
-	const what = "the agent is ended and its work saved"
+	const what = "the agent is stopped and its work saved"
 	by, told := errors.AsType[*signals.Stopped](context.Cause(ctx))
 	switch {
 	case !told:
@@ -122,16 +119,16 @@ func stopping(ctx context.Context) string {
 	case !by.Terminal:
 		return fmt.Sprintf("%s: %s", by, what)
 	case by.Signal == syscall.SIGINT:
-		return "stopping: " + what + "; Ctrl-C again, after 2 s, kills the sandbox at once"
+		return "stopping: " + what + "; press Ctrl-C again after 2 s to kill the sandbox"
 	}
-	return fmt.Sprintf("%s: %s; Ctrl-C, after 2 s, kills the sandbox at once", by, what)
+	return fmt.Sprintf("%s: %s; press Ctrl-C after 2 s to kill the sandbox", by, what)
 }
 
-// killAfter is the time from the stop of an overdue box to its kill, and between kills: an engine that carries a stop out has killed
-// the box by then.
+// killAfter is the time from the stop of an overdue box to its kill, and between kills: a healthy engine has killed the box
+// by then.
 const killAfter = 2 * runtime.StopTimeout
 
-// hasLanded reports whether the box has said that its landing is over.
+// hasLanded reports whether the box has reported the end of its landing.
 func (f follower) hasLanded(rec *taskstore.Record) (landed bool) {
 	if err := outcome.Events(rec.Dir, func(e workorder.Event) {
 		landed = landed || e.Type == workorder.EventStepFinished && e.Step() == workorder.StepPush
@@ -141,14 +138,13 @@ func (f follower) hasLanded(rec *taskstore.Record) (landed bool) {
 	return landed
 }
 
-// stopPoll is how often a command that is starting a box looks for a request to stop.
-const stopPoll = 100 * time.Millisecond
+const stopPoll = 100 * time.Millisecond // while a box is being started
 
-// ErrStopped ends a start that another command asked to end.
+// ErrStopped ends a start because another command requested a stop.
 var ErrStopped = errors.New("stopped on request (sandbox-agent stop)")
 
-// unlessStopped runs the work before the box lives, and cancels it when a stop of the
-// task is requested. A box that was started nevertheless is stopped by stops.
+// unlessStopped runs do before the box exists, and cancels it when a stop of the task is requested. If the box was started
+// nevertheless, stops stops it.
 func (f follower) unlessStopped(ctx context.Context, taskID string, do func(context.Context) error) error {
 	starting, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -159,7 +155,7 @@ func (f follower) unlessStopped(ctx context.Context, taskID string, do func(cont
 			cancel()
 		}
 	}
-	look() // a request from before must be seen first, whichever goroutine is faster
+	look() // at a request from before, ahead of do
 	wg.Go(func() {
 		tick := time.NewTicker(stopPoll)
 		defer tick.Stop()

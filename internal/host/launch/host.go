@@ -15,16 +15,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Host is the machine's engine and state: it finds, stops and discards the boxes of recorded attempts.
+// Host is the host's engine and state: it finds, stops and discards the boxes of recorded attempts.
 type Host struct {
 	Engine runtime.Runtime
 	Store  *taskstore.Store
 	Log    *slog.Logger
-	// Show is called for every event, also the host's own (Seq 0), from one goroutine at a
-	// time. If nil, events are dropped.
+	// Show is called for every event, also the host's own (Seq 0), from one goroutine at a time. If nil, events are dropped.
 	Show func(workorder.Event)
-	// Now is the clock; nil means time.Now.
-	Now func() time.Time
+	Now  func() time.Time // nil means time.Now
 }
 
 func (h *Host) now() time.Time {
@@ -34,7 +32,7 @@ func (h *Host) now() time.Time {
 	return time.Now()
 }
 
-// emit shows an event. The host's own get the present time.
+// emit shows an event. Events of the host get the current time.
 func (h *Host) emit(e workorder.Event) {
 	if e.Seq == 0 && e.Time.IsZero() {
 		e.Time = h.now()
@@ -57,19 +55,18 @@ func (h *Host) Find(ctx context.Context, rec *taskstore.Record) (*runtime.Instan
 	return nil, err
 }
 
-// ErrOtherEngine is returned for a task whose box is on another engine than the launcher's:
-// its state cannot be known here.
+// ErrOtherEngine means that a task's box is on another engine, where its state is unknown.
 var ErrOtherEngine = errors.New("its sandbox is on another engine")
 
 func elsewhere(rec *taskstore.Record, here runtime.Info) error {
-	where, hint := rec.Engine+", and this is "+here.Host, "set DOCKER_HOST="+rec.Engine+", or take its context with `docker context use`"
+	where, hint := rec.Engine+", and this is "+here.Host, "set DOCKER_HOST="+rec.Engine+", or select its context with `docker context use`"
 	if rec.Engine == here.Host {
-		where = fmt.Sprintf("%s was %s, and is %s now", here.Host, rec.EngineID, here.Identity())
-		hint = "do it where that engine is (on another machine with the same state folder?)"
+		where = fmt.Sprintf("the engine at %s was %s and is now %s", here.Host, rec.EngineID, here.Identity())
+		hint = "run the command on the machine of that engine"
 	}
 	return exiterr.New(workorder.ExitBox, fmt.Errorf("task %s: %w: %s", rec.TaskID, ErrOtherEngine, where),
-		hint+"; if it is gone for good, `sandbox-agent rm --force "+rec.TaskID+"` forgets the task here, and `sandbox-agent continue "+rec.TaskID+
-			" --project P` goes on from the remote then")
+		hint+"; if that engine no longer exists, forget the task with `sandbox-agent rm --force "+rec.TaskID+"`, then resume it from the "+
+			"remote with `sandbox-agent continue "+rec.TaskID+" --project P`")
 }
 
 func (h *Host) attemptBoxes(rec *taskstore.Record) runtime.Follower {
@@ -80,15 +77,15 @@ func (h *Host) attemptBoxes(rec *taskstore.Record) runtime.Follower {
 var ErrRunning = errors.New("the run has not ended")
 
 const (
-	// createTime is how long after its beginning a run may still get a container: the image is there by then.
+	// createTime is how long after its start a run may still get a container: the image exists by then.
 	createTime = 2 * time.Minute
-	// lateTime is how long the engine may take to make a container after its client has gone; a busy engine took over a second.
+	// lateTime is how long the engine may take to create a container after its client ended; a busy engine took over a second.
 	lateTime = 3 * time.Second
 	latePoll = 100 * time.Millisecond
 )
 
-// findLate looks again for a container that the engine may still be making for a command that was killed while it asked for it:
-// no other process would remove it. It returns nil if none comes.
+// findLate looks again for a container that the engine may still be creating for a killed command: no other process would
+// remove it. It returns nil if none appears.
 func (h *Host) findLate(ctx context.Context, rec *taskstore.Record) *runtime.Instance {
 	began := false
 	if err := outcome.Events(rec.Dir, func(e workorder.Event) { began = began || e.Type == workorder.EventReady }); err == nil && began ||
@@ -112,18 +109,17 @@ func (h *Host) findLate(ctx context.Context, rec *taskstore.Record) *runtime.Ins
 // StopKind is how a run was ended from outside.
 type StopKind int
 
-// The ways a run ends, as far as its follower knows.
 const (
 	NotStopped StopKind = iota
 	StoppedSoftly
 	Killed
 	Overdue
-	FoundEnded // it had ended before this process looked
+	FoundEnded // before this process looked
 )
 
-// Stop ends a run within grace, or at once if grace is 0. The process that collects the run
-// learns that a stop was requested; a process that is starting its box does not start it, or
-// stops it. Stop reports false if there is no box to stop yet; the caller should retry.
+// Stop ends a run within grace, or at once if grace is 0. It records the request: the process that collects the run reads
+// it, and a process that is starting the box does not start it or stops it. Stop reports false if there is no box to stop
+// yet; the caller should retry.
 func (h *Host) Stop(ctx context.Context, rec *taskstore.Record, grace time.Duration) (bool, error) {
 	kind := taskstore.StopSoft
 	if grace == 0 {
@@ -141,7 +137,7 @@ func (h *Host) Stop(ctx context.Context, rec *taskstore.Record, grace time.Durat
 		if err := h.Store.RequestStop(rec.TaskID, kind); err != nil && !live {
 			return false, err
 		} else if err != nil {
-			h.Log.Warn("note that the task is stopped", "task", rec.TaskID, "error", err)
+			h.Log.Warn("record the stop request", "task", rec.TaskID, "error", err)
 		}
 	}
 	if !live {
@@ -150,8 +146,8 @@ func (h *Host) Stop(ctx context.Context, rec *taskstore.Record, grace time.Durat
 	return true, h.Engine.Stop(ctx, box.ID, grace)
 }
 
-// stopRequest returns the stop that another process requested, and the grace that it left. A
-// request with a shorter grace is carried out by its own process.
+// stopRequest returns the stop that another process requested, and its grace. A request with a shorter grace is carried out
+// by its own process.
 func (h *Host) stopRequest(taskID string) (grace time.Duration, asked bool) {
 	switch h.Store.StopRequest(taskID) {
 	case taskstore.StopKill:
@@ -162,7 +158,7 @@ func (h *Host) stopRequest(taskID string) (grace time.Duration, asked bool) {
 	return 0, false
 }
 
-// stopKind is the kind of an end that this process did not watch or cause.
+// stopKind adds the stop that another process requested.
 func (h *Host) stopKind(taskID string, kind StopKind) StopKind {
 	if kind == StoppedSoftly || kind == Killed {
 		return kind
@@ -176,8 +172,8 @@ func (h *Host) stopKind(taskID string, kind StopKind) StopKind {
 	return kind
 }
 
-// Discard removes all boxes of a task, also those kept of former attempts. It removes live ones only with force. With
-// force it also gives up boxes on other engines that may live: left names them. The task cannot be collected any more.
+// Discard removes all boxes of a task, also kept ones of previous attempts. It removes running ones only with force. With
+// force it also gives up boxes on other engines that may run: left names them. The task cannot be collected afterwards.
 func (h *Host) Discard(ctx context.Context, rec *taskstore.Record, force bool) (left []string, err error) {
 	boxes, err := h.Engine.Instances(ctx, map[string]string{workorder.LabelTask: rec.TaskID})
 	if err != nil {
@@ -188,7 +184,7 @@ func (h *Host) Discard(ctx context.Context, rec *taskstore.Record, force bool) (
 	}
 	boxes = slices.DeleteFunc(boxes, func(b runtime.Instance) bool {
 		id := b.Labels[workorder.LabelAttempt]
-		return id != "" && !rec.Knows(id) // it belongs to another state folder
+		return id != "" && !rec.Knows(id) // it belongs to another state directory
 	})
 	if slices.ContainsFunc(boxes, runtime.Instance.Running) {
 		if !force {
@@ -208,7 +204,7 @@ func (h *Host) Discard(ctx context.Context, rec *taskstore.Record, force bool) (
 	return left, errors.Join(errs...)
 }
 
-// outOfReach names the task's boxes on other engines. Without force, one that may live is an error.
+// outOfReach names the task's boxes on other engines. Without force, one that may run is an error.
 func (h *Host) outOfReach(ctx context.Context, rec *taskstore.Record, here []runtime.Instance, force bool) (left []string, err error) {
 	info, err := h.Engine.Info(ctx)
 	if err != nil {

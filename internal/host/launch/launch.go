@@ -1,6 +1,5 @@
-// Package launch takes a resolved job through its life on the host: the checks before a container exists, one box, its events
-// as they come, the output copied out, and the box removed. Any later process can finish what it begins: all state is
-// in the engine's labels and in the state folder. It prints nothing.
+// Package launch runs a resolved job: checks before a container exists, one box, its events, its output, its removal. It
+// prints nothing. All state is in the engine's labels and in the state directory, so that any later process can finish.
 package launch
 
 import (
@@ -20,7 +19,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Launcher carries out jobs.
+// Launcher runs jobs.
 type Launcher struct {
 	Host
 	Images Images
@@ -29,20 +28,19 @@ type Launcher struct {
 	StartCompanion func(context.Context, companion.Config) (companion.Ready, error)
 	// ImportBundle imports commits that could not be pushed into a local repository, and returns the branch's commit after that.
 	ImportBundle func(ctx context.Context, repo, bundle, taskID, branch string) (head string, err error)
-	// EngineGone, if positive, overrides how long to wait for an engine that is away.
+	// EngineGone, if positive, overrides how long to wait for an engine that stopped answering.
 	EngineGone time.Duration
 	// CacheVolume, if set, overrides the name of the volume with the layer cache.
 	CacheVolume string
 }
 
-// Run carries out the job as the first attempt at its task that this state folder knows.
-// When ctx ends, the run is stopped gracefully and still followed to its result; when hard
-// is closed, the box is killed. The error is a failure of this program; how the task ended
-// is in the result. Every run that got as far as a box has a result; one that was refused before leaves nothing.
+// Run runs the job as the first attempt at its task that this state directory knows. When ctx ends, the run is stopped
+// gracefully and followed to its result; when hard is closed, the box is killed. The error is a failure of this program;
+// the result says how the task ended. A run has a result if its box was created; a refused run leaves nothing.
 func (l *Launcher) Run(ctx context.Context, hard <-chan struct{}, job *job.Job) (*workorder.Result, error) {
 	cause := job.Check()
 	if !workorder.ValidTaskID(job.Order.TaskID) {
-		return nil, cause // no folder can have such a name
+		return nil, cause // not a valid directory name
 	}
 	rec := l.newRecord(job)
 	made := before(rec)
@@ -78,7 +76,7 @@ func (l *Launcher) begin(ctx context.Context, job *job.Job, rec *taskstore.Recor
 
 func (l *Launcher) carryOn(ctx context.Context, hard <-chan struct{}, job *job.Job, rec *taskstore.Record) (*workorder.Result, error) {
 	if err := l.Store.Save(rec); err != nil {
-		// The box runs; the record from before its start is enough to find it.
+		// The box runs; the record from before its start suffices to find it.
 		l.Log.Warn("save the record of the task", "task", rec.TaskID, "error", err)
 	}
 	if job.Detach {
@@ -95,7 +93,7 @@ func (l *Launcher) carryOn(ctx context.Context, hard <-chan struct{}, job *job.J
 	return l.finish(ctx, hard, rec)
 }
 
-// announce is the first event: it names the task and its output folder.
+// announce emits the first event, with the task and its output directory, and the job's warnings.
 func (l *Launcher) announce(job *job.Job, rec *taskstore.Record) {
 	l.emit(workorder.Event{Type: workorder.EventTask, ID: rec.TaskID, Path: rec.Dir, Name: rec.TargetBranch})
 	for _, w := range job.Warnings {
@@ -103,8 +101,8 @@ func (l *Launcher) announce(job *job.Job, rec *taskstore.Record) {
 	}
 }
 
-// record makes the task's record and takes its lock. If the output folder cannot be made,
-// the run is recorded in the state folder, and noDir is the reason why it stops there.
+// record creates the task's record and takes its lock. If the output directory cannot be created, the run is recorded in the
+// state directory, and noDir is the reason why it stops there.
 func (l *Launcher) record(rec *taskstore.Record) (lock *taskstore.Lock, noDir, err error) {
 	elsewhere := rec.Dir != ""
 	lock, err = l.Store.Create(rec)
@@ -122,7 +120,8 @@ func (l *Launcher) record(rec *taskstore.Record) (lock *taskstore.Lock, noDir, e
 func (l *Launcher) newRecord(job *job.Job) *taskstore.Record {
 	o := &job.Order
 	rec := &taskstore.Record{
-		TaskID: o.TaskID, Project: o.Project, Task: shorten(cmp.Or(job.Title, o.Task)), CreatedAt: l.now().UTC(), StartedAt: l.now().UTC(),
+		TaskID: o.TaskID, Project: o.Project, Task: text.Runes(text.Words(cmp.Or(job.Title, o.Task)), maxTitle),
+		CreatedAt: l.now().UTC(), StartedAt: l.now().UTC(),
 		AttemptID: o.AttemptID, Attempt: max(job.Attempt, 1), Request: job.Request,
 		Keep: job.Keep, LocalRepo: job.LocalRepo, TargetBranch: o.TargetBranch, Harness: o.Harness.Name,
 		Mode: o.Mode, Repo: o.Repo, Branch: o.Branch, Limits: o.Limits,
@@ -134,13 +133,9 @@ func (l *Launcher) newRecord(job *job.Job) *taskstore.Record {
 	return rec
 }
 
-// shorten makes a list entry out of a task's text.
-func shorten(task string) string {
-	const most = 120
-	return text.Runes(text.Words(task), most)
-}
+const maxTitle = 120 // characters of a task's text in lists
 
-// noting returns the launcher with recording of its own events: they are the only record of a run that never had a box.
+// noting returns the launcher with recording of its own events, the only record of a run without a box.
 func (l *Launcher) noting(rec *taskstore.Record) *Launcher {
 	c := *l
 	c.Show = func(e workorder.Event) {
@@ -158,9 +153,8 @@ func (l *Launcher) note(rec *taskstore.Record, e workorder.Event) {
 	}
 }
 
-// Resume carries out the job as the next attempt at a task whose last one is collected. The
-// caller holds the task's lock until it returns. It ends like Run, with one exception: if
-// engine or remote cannot do it, there is no attempt and the output stays that of the last one.
+// Resume runs the job as the next attempt at a task whose last one is collected. The caller holds the task's lock until it
+// returns. It ends like Run, except that if engine or remote are unsuitable there is no attempt, and the last output stays.
 func (l *Launcher) Resume(ctx context.Context, hard <-chan struct{}, job *job.Job, last *taskstore.Record) (*workorder.Result, error) {
 	job.Order.Ended = nil
 	for _, a := range last.Attempts() {
@@ -176,13 +170,13 @@ func (l *Launcher) Resume(ctx context.Context, hard <-chan struct{}, job *job.Jo
 	var early []workorder.Event
 	looking := *l
 	looking.Show = func(e workorder.Event) {
-		early = append(early, e) // recorded when their attempt exists
+		early = append(early, e) // recorded once their attempt exists
 		l.emit(e)
 	}
 	looking.announce(job, next)
 	info, err := starter{&looking}.check(ctx, job, next)
 	if ctx.Err() != nil {
-		err = exiterr.New(workorder.ExitInterrupted, errors.New("you interrupted it before its sandbox was started"), "")
+		err = exiterr.New(workorder.ExitInterrupted, errors.New("interrupted before the sandbox was started"), "")
 	}
 	if err != nil {
 		return nil, err

@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// salvage copies out of a stopped box the work that its result says is still in it. With all, it copies every commit, since a killed box
-// gives no result. After an error the box still holds the only copy.
+// salvage copies work out of a stopped box that its result reports as still there. With all, it copies every commit, since a
+// killed box leaves no result. After an error the box still has the only copy.
 func (c collector) salvage(
 	ctx context.Context, rec *taskstore.Record, res *workorder.Result, box string, all bool,
 ) (said []string, err error) {
@@ -29,7 +29,7 @@ func (c collector) salvage(
 		switch head, err := salvage.Commits(ctx, runtime.CopierOf(c.Engine), box, w, bundle); {
 		case errors.Is(err, salvage.ErrNoWork) && !left:
 		case err != nil && archived(rec):
-			said = append(said, err.Error()) // its objects are damaged: the box has kept all of its files
+			said = append(said, err.Error()) // its objects are damaged; the archive has all of its files
 		case err != nil:
 			return nil, err
 		default:
@@ -39,13 +39,13 @@ func (c collector) salvage(
 				}
 			}
 			res.HeadSHA, res.Pushed = head, false // part of it is not on the remote
-			said = append(said, "the sandbox had no time to push its last commits or to keep them: they were taken out of it after it had stopped")
+			said = append(said, "the sandbox had no time to push or bundle its last commits: they were copied out of the stopped sandbox")
 		}
 	}
 	archive := filepath.Join(rec.Dir, filepath.FromSlash(workorder.ArchiveFile))
 	if res.Uncommitted && !archived(rec) {
 		if err := salvage.Files(ctx, runtime.CopierOf(c.Engine), box, archive); errors.Is(err, salvage.ErrNoWork) {
-			return append(said, "the sandbox has no work tree any more"), nil
+			return append(said, "the sandbox's working tree is missing"), nil
 		} else if err != nil {
 			return said, err
 		}
@@ -53,13 +53,13 @@ func (c collector) salvage(
 			Name: "files that could not be committed", Path: workorder.ArchiveFile,
 			Kind: "tar+gzip",
 		})
-		said = append(said, "files that could not be committed were taken out of the sandbox after it had stopped: "+
+		said = append(said, "files that could not be committed were copied out of the stopped sandbox: "+
 			"they are in "+workorder.ArchiveFile)
 	}
 	return said, nil
 }
 
-// archived reports whether the box has kept files that are in no commit.
+// archived reports whether the box left an archive of uncommitted files.
 func archived(rec *taskstore.Record) bool {
 	_, err := os.Stat(filepath.Join(rec.Dir, filepath.FromSlash(workorder.ArchiveFile)))
 	return err == nil

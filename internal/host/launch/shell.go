@@ -16,28 +16,25 @@ import (
 )
 
 const (
-	// shellCheckTime bounds the question whether a shell is possible, which a busy engine answered within a second.
-	shellCheckTime = 30 * time.Second
-	// maxSaid bounds what the box says about a refusal, in characters: what runs there is not trusted to be brief.
-	maxSaid = 500
-	// engineRoot is whom the engine runs the box's program as.
-	engineRoot = "0:0"
+	shellCheckTime = 30 * time.Second // a busy engine answered within a second
+	maxSaid        = 500              // characters of the box's untrusted message
+	engineRoot     = "0:0"
 )
 
-// ShellCommand is what the user runs: their shell if Argv is empty.
+// ShellCommand is the command to run; an empty Argv means the user's shell.
 type ShellCommand struct {
 	Argv           []string
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Terminal       *runtime.Terminal // nil if there is none
-	Term           string            // the kind of terminal, as TERM names it
+	Term           string            // the value of TERM
 }
 
 // RunShell runs the command in the box, which may be nil, and returns its exit code.
 func RunShell(ctx context.Context, engine runtime.Runtime, task string, box *runtime.Instance, c ShellCommand) (int, error) {
 	if box == nil || !box.Running() {
-		return 0, exiterr.New(workorder.ExitNotFound, fmt.Errorf("task %s has no sandbox that runs", task),
-			"`sandbox-agent checkout "+task+"` switches to its work here, `sandbox-agent continue "+task+"` starts another sandbox")
+		return 0, exiterr.New(workorder.ExitNotFound, fmt.Errorf("task %s has no running sandbox", task),
+			"check out its work with `sandbox-agent checkout "+task+"`, or start another sandbox with `sandbox-agent continue "+task+"`")
 	}
 	x, ok := engine.(runtime.Execer)
 	if !ok {
@@ -56,8 +53,8 @@ func RunShell(ctx context.Context, engine runtime.Runtime, task string, box *run
 	return x.Exec(ctx, box.ID, cmd)
 }
 
-// checkShell asks the box's program whether a shell is possible. It is a call of its own, since the exit code of the
-// next one is the command's.
+// checkShell asks the box's program whether a shell is possible. It is a separate call, since the exit code of the next call
+// is the command's.
 func checkShell(ctx context.Context, x runtime.Execer, task, box string) error {
 	ctx, cancel := context.WithTimeout(ctx, shellCheckTime)
 	defer cancel()
@@ -72,18 +69,17 @@ func checkShell(ctx context.Context, x runtime.Execer, task, box string) error {
 	case code == workorder.ExitOK:
 		return nil
 	case code == workorder.ExitUsage:
-		return exiterr.New(workorder.ExitBox, fmt.Errorf("the sandbox of %s is of an older version, which lets no shell in", task),
-			"the next sandbox does: `sandbox-agent stop "+task+"`, then `sandbox-agent continue "+task+"`")
+		return exiterr.New(workorder.ExitBox, fmt.Errorf("the sandbox of %s is of an older version without shells", task),
+			"restart it: `sandbox-agent stop "+task+"`, then `sandbox-agent continue "+task+"`")
 	}
 	why := text.Runes(text.Clean(strings.TrimSpace(said.String())), maxSaid)
 	if why == "" {
-		why = fmt.Sprintf("its program ended with %d", code)
+		why = fmt.Sprintf("its program exited with %d", code)
 	}
 	return exiterr.New(workorder.ExitBox, fmt.Errorf("a shell in the sandbox of %s: %w", task, errors.New(why)),
-		"`sandbox-agent logs -f "+task+"` shows what it does")
+		"show its events with: sandbox-agent logs -f "+task)
 }
 
-// validTerm reports whether a text can be the name of a kind of terminal.
 func validTerm(term string) bool {
 	const most = 64
 	return term != "" && len(term) <= most && strings.Trim(term, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_+") == ""

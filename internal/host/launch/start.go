@@ -23,39 +23,35 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// starter brings a job to the point where its box has the order.
+// starter prepares a job until its box has the order.
 type starter struct{ *Launcher }
 
 const (
-	// StartTimeout bounds creating and starting a container: it takes seconds on a loaded
-	// machine, and an engine that needs longer is stuck.
+	// StartTimeout bounds creating and starting a container, which takes seconds on a loaded machine.
 	StartTimeout = 2 * time.Minute
-	// endReserve is for the guest's work after its own bounds on a loaded machine (the
-	// result, its containers), before the host stops it from outside.
+	// endReserve is for the guest's work after its own limits, on a loaded machine, before the host stops the box.
 	endReserve = time.Minute
 )
 
-// Images makes sure that the image of the box is on the engine.
+// Images provides the image of a box.
 type Images interface {
-	// Ensure returns the image's identity. It builds the CLI's own image if it is missing,
-	// and never builds an image under a name that the user chose.
+	// Ensure returns the image's identity. It builds the default image if it is missing, and never a custom one.
 	Ensure(ctx context.Context, name string, progress func(workorder.Event)) (workorder.Image, error)
-	// Prepare returns an image that is img with packages, and tools by version, installed. It is made once for all
-	// sandboxes that want the same.
+	// Prepare returns img with packages and tools installed, the latter by version. The result is shared by all sandboxes
+	// with the same request.
 	Prepare(ctx context.Context, img workorder.Image, packages []string, tools map[string]string,
 		progress func(workorder.Event)) (workorder.Image, error)
 }
 
-// Remote checks the repository before a container is started for it.
 type Remote interface {
 	// Check verifies that the repository answers, accepts the credential, has the base (any branch if it is empty) and can
 	// have the branch target. It returns the full name of the base.
 	Check(ctx context.Context, url, base, target string, cred *workorder.GitCredential) (name string, err error)
-	// Answers verifies that the repository answers and accepts the credential, whatever its branches are.
+	// Answers verifies only that the repository answers and accepts the credential.
 	Answers(ctx context.Context, url string, cred *workorder.GitCredential) error
 }
 
-// check checks, before anything is made, whether engine and remote can carry out the job.
+// check checks whether engine and remote can run the job. It creates nothing.
 func (st starter) check(ctx context.Context, j *job.Job, rec *taskstore.Record) (info runtime.Info, err error) {
 	o := &j.Order
 	err = st.step(ctx, rec, workorder.StepPreflight, func() error {
@@ -86,8 +82,7 @@ func (st starter) begin(ctx context.Context, j *job.Job, rec *taskstore.Record, 
 	}
 	var secrets map[string]string
 	if j.Secrets != nil && len(j.Order.SecretNames) > 0 {
-		// This step comes last: reading secrets can mean a prompt or a charge, and they must
-		// not be held longer than needed. Whatever can fail without them has succeeded by now.
+		// Secrets come last: reading them can mean a prompt or a charge, and they must not be held longer than needed.
 		err := st.step(ctx, rec, workorder.StepSecrets, func() (err error) {
 			if secrets, err = j.Secrets(ctx); err == nil {
 				st.leaveOut(j, secrets)
@@ -103,8 +98,7 @@ func (st starter) begin(ctx context.Context, j *job.Job, rec *taskstore.Record, 
 	return st.step(ctx, rec, workorder.StepStart, func() error { return st.start(ctx, j, rec, info, secrets) })
 }
 
-// prepared is the image with the project's packages and tools installed. Without it the box installs them and reports
-// those that are unavailable.
+// prepared returns the image with the project's packages and tools. Without it the box installs them and reports missing ones.
 func (st starter) prepared(ctx context.Context, j *job.Job, img workorder.Image) workorder.Image {
 	o := &j.Order
 	if len(o.Packages)+len(o.Tools) == 0 {
@@ -112,26 +106,26 @@ func (st starter) prepared(ctx context.Context, j *job.Job, img workorder.Image)
 	}
 	p, err := st.Images.Prepare(ctx, img, o.Packages, o.Tools, st.emit)
 	if err != nil && ctx.Err() != nil {
-		return img // the next step says that the run was stopped
+		return img // the next step reports the stop
 	}
 	if err != nil {
-		st.Log.Warn("packages and tools are installed in the sandbox, not in an image for all", "error", err)
+		st.Log.Warn("prepare image: packages and tools are installed in the sandbox instead", "error", err)
 		return img
 	}
 	return p
 }
 
-// leaveOut takes secrets from the order that turned out not to be there: they are optional, or they would be an error.
+// leaveOut removes optional secrets without a value from the order.
 func (st starter) leaveOut(j *job.Job, secrets map[string]string) {
-	gone := slices.DeleteFunc(slices.Clone(j.Order.SecretNames), func(name string) bool { _, there := secrets[name]; return there })
-	if len(gone) > 0 {
-		j.Order.LeaveOut(gone)
-		st.emit(workorder.Event{Type: workorder.EventWarning, Text: "left out, as they are not there: " + strings.Join(gone, ", ")})
+	missing := slices.DeleteFunc(slices.Clone(j.Order.SecretNames), func(name string) bool { _, there := secrets[name]; return there })
+	if len(missing) > 0 {
+		j.Order.LeaveOut(missing)
+		st.emit(workorder.Event{Type: workorder.EventWarning, Text: "optional secrets without a value omitted: " + strings.Join(missing, ", ")})
 	}
 }
 
-// longest is the longest time a run within its own bounds needs to land: its timeout starts with the box, and an
-// ordinary landing follows when that has run out. The steps after a landing have workorder.AfterLimit more.
+// longest is the longest time until a run within its own limits has landed. Its timeout starts with the box, and a landing
+// follows it. The steps after a landing have workorder.AfterLimit more.
 func longest(o *workorder.Order) time.Duration {
 	return StartTimeout + o.Timeout() + workorder.AgentGrace + workorder.LandLimit + endReserve
 }
@@ -162,7 +156,7 @@ func (st starter) start(ctx context.Context, j *job.Job, rec *taskstore.Record, 
 	case errors.Is(err, runtime.ErrIsolation):
 		return exiterr.New(workorder.ExitBox, err, isolationHint(j))
 	case err != nil:
-		return exiterr.New(workorder.ExitBox, err, "`sandbox-agent doctor` tells what this engine can do")
+		return exiterr.New(workorder.ExitBox, err, "show the capabilities of this engine with: sandbox-agent doctor")
 	}
 	return nil
 }
@@ -173,7 +167,7 @@ var ErrTaskBusy = errors.New("another sandbox works on the task")
 // conflict finds out which task owns the box with the record's name.
 func (st starter) conflict(ctx context.Context, j *job.Job, rec *taskstore.Record, err error) error {
 	name := rec.Box
-	rec.Box = "" // another container has the name
+	rec.Box = "" // the name belongs to another container
 	boxes, lerr := st.Engine.Instances(ctx, map[string]string{workorder.LabelTask: rec.TaskID})
 	if lerr != nil {
 		return exiterr.New(workorder.ExitBox, errors.Join(err, lerr), "")
@@ -181,24 +175,24 @@ func (st starter) conflict(ctx context.Context, j *job.Job, rec *taskstore.Recor
 	i := slices.IndexFunc(boxes, func(b runtime.Instance) bool { return b.Name == name })
 	switch {
 	case i < 0:
-		return exiterr.New(workorder.ExitBox, err, "if it is none of this program's, choose another --task-id; else it is gone by now: try again")
+		return exiterr.New(workorder.ExitBox, err, "try again; if another program's container has the name, choose another --task-id")
 	case boxes[i].Labels[workorder.LabelOwner] == j.Owner && !boxes[i].Running():
-		return exiterr.New(workorder.ExitBox, fmt.Errorf("%w: %s is left of a run that this state folder does not know any more", err, name),
-			"`sandbox-agent gc` removes it")
+		return exiterr.New(workorder.ExitBox, fmt.Errorf("%w: %s is left over from a run that is not in this state directory", err, name),
+			"remove it with: sandbox-agent gc")
 	}
-	return exiterr.New(workorder.ExitGit, fmt.Errorf("%w: %s runs on this engine, started from another state folder (%s)", ErrTaskBusy, name,
+	return exiterr.New(workorder.ExitGit, fmt.Errorf("%w: %s runs on this engine, started from another state directory (%s)", ErrTaskBusy, name,
 		boxes[i].Labels[workorder.LabelOwner]),
-		"wait for its end, or follow it there: `sandbox-agent logs -f "+rec.TaskID+"` with that state folder")
+		"wait for its end, or follow it with that state directory: sandbox-agent logs -f "+rec.TaskID)
 }
 
 func isolationHint(j *job.Job) string {
 	switch {
 	case j.Order.OCIRuntime != "":
-		return "the engine must have the OCI runtime " + j.Order.OCIRuntime + "; without --oci-runtime its default one is used"
+		return "install the OCI runtime " + j.Order.OCIRuntime + " in the engine, or omit --oci-runtime for the default"
 	case j.Order.Isolation == workorder.IsolationPrivileged:
-		return "this engine cannot give a privileged sandbox; ask for what it has: --isolation confined"
+		return "this engine does not allow privileged containers: use --isolation confined"
 	}
-	return "`sandbox-agent doctor` tells which --isolation this engine can give (confined, privileged)"
+	return "show the supported --isolation values (confined, privileged) with: sandbox-agent doctor"
 }
 
 func boxSpec(j *job.Job, rec *taskstore.Record, info runtime.Info) runtime.ContainerSpec {
@@ -226,10 +220,7 @@ func boxSpec(j *job.Job, rec *taskstore.Record, info runtime.Info) runtime.Conta
 	}
 }
 
-// cutShort is the error of a step that the user ended.
-const cutShort = "interrupted"
-
-// step runs one of the host's own steps with its events and its record.
+// step runs one step of the host with its events and its record.
 func (st starter) step(ctx context.Context, rec *taskstore.Record, name workorder.StepName, do func() error) error {
 	s := workorder.Step{Name: name, Status: workorder.StepDone, StartedAt: st.now().UTC()}
 	st.emit(workorder.Event{Time: s.StartedAt, Type: workorder.EventStepStarted, Name: string(name)})
@@ -239,7 +230,7 @@ func (st starter) step(ctx context.Context, rec *taskstore.Record, name workorde
 	if err != nil {
 		s.Status, s.Error = workorder.StepFailed, err.Error()
 		if ctx.Err() != nil {
-			s.Error = cutShort // a client's error for a cancelled request does not help a reader
+			s.Error = "interrupted" // instead of the client's error for a cancelled request
 		}
 	}
 	rec.Steps = append(rec.Steps, s)

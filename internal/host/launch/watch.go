@@ -13,8 +13,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Replay shows the events so far of a run that is not collected. It does not write the
-// record: the run's own CLI may be writing it.
+// Replay shows the events so far of a run that is not collected. It does not write the record, which the run's own process
+// may be writing.
 func (l *Launcher) Replay(ctx context.Context, rec *taskstore.Record) error {
 	host, err := outcome.HostEvents(rec.Dir)
 	if err != nil {
@@ -32,8 +32,8 @@ func (l *Launcher) Replay(ctx context.Context, rec *taskstore.Record) error {
 	return l.Engine.Logs(ctx, box.ID, runtime.LogOptions{Stdout: outcome.NewDisplayRecorder(show)})
 }
 
-// Watch follows a run to its end from any process. The process that holds the task's lock
-// records and collects; every other one only watches, and takes over when the holder dies.
+// Watch follows a run to its end from any process. The holder of the task's lock records and collects; other processes only
+// show events, and one of them takes over when the holder dies.
 func (l *Launcher) Watch(ctx context.Context, rec *taskstore.Record) (*workorder.Result, error) {
 	seen := &watcher{show: l.emit}
 	w := *l
@@ -67,7 +67,7 @@ func (l *Launcher) Watch(ctx context.Context, rec *taskstore.Record) (*workorder
 		case now.Sub(ended) > holderLimit:
 			return nil, exiterr.New(workorder.ExitGeneral, fmt.Errorf("follow task %s: its sandbox has ended, and the process that holds the task "+
 				"has not collected the result for %s", rec.TaskID, holderLimit),
-				"end that process: it may be stopped or hang; then `sandbox-agent result "+rec.TaskID+"` collects it")
+				"end that process, then collect the result with: sandbox-agent result "+rec.TaskID)
 		}
 		select {
 		case <-ctx.Done():
@@ -77,7 +77,7 @@ func (l *Launcher) Watch(ctx context.Context, rec *taskstore.Record) (*workorder
 	}
 }
 
-// holderLimit is the time that the holder of a task has to collect the result of a box that has ended, or to start it: building an
+// holderLimit bounds the wait for the holder of a task, who collects the result of an ended box or starts one: building an
 // image takes longest.
 const holderLimit = 40 * time.Minute
 
@@ -90,7 +90,7 @@ func (l *Launcher) take(ctx context.Context, was *taskstore.Record, seen *watche
 	if err != nil || rec.Collected || rec.AttemptID != was.AttemptID {
 		return l.past(was, rec, seen, err)
 	}
-	// This watcher has not seen the events that a former holder recorded.
+	// These events were recorded by a previous holder.
 	if err := errors.Join(outcome.Events(rec.Dir, (&outcome.ResultBuffer{Show: outcome.SanitizeEvents(rec, l.emit)}).Event),
 		seen.own(rec.Dir)); err != nil {
 		return nil, err
@@ -105,8 +105,7 @@ func (l *Launcher) take(ctx context.Context, was *taskstore.Record, seen *watche
 	return l.Collect(ctx, rec)
 }
 
-// past shows the rest of the followed attempt, which has been collected. now is the
-// task's current record: it may describe a later attempt.
+// past shows the rest of the followed attempt, which is collected. now is the task's current record, maybe of a later attempt.
 func (l *Launcher) past(was, now *taskstore.Record, seen *watcher, err error) (*workorder.Result, error) {
 	if err == nil {
 		now, err = now.At(was.Number())
@@ -123,7 +122,7 @@ func (l *Launcher) past(was, now *taskstore.Record, seen *watcher, err error) (*
 	return res, err
 }
 
-// peek shows the box's events while another process holds the lock. It reports whether there was a live one.
+// peek shows the box's events while another process holds the lock. It reports whether the box runs.
 func (l *Launcher) peek(ctx context.Context, rec *taskstore.Record) (live bool, err error) {
 	box, err := l.Find(ctx, rec)
 	if err != nil || box == nil {
@@ -132,19 +131,19 @@ func (l *Launcher) peek(ctx context.Context, rec *taskstore.Record) (live bool, 
 	err = runtime.Follow(ctx, l.attemptBoxes(rec), rec.TaskID,
 		runtime.LogOptions{Stdout: outcome.NewDisplayRecorder((&outcome.ResultBuffer{Show: outcome.SanitizeEvents(rec, l.emit)}).Event)})
 	if errors.Is(err, runtime.ErrNotFound) || errors.Is(err, runtime.ErrLogStreamOpen) {
-		err = nil // it was collected and removed meanwhile, or is about to be
+		err = nil // it was, or is about to be, collected and removed
 	}
 	return box.Running(), err
 }
 
-// watcher shows every event once, however often the record is read.
+// watcher shows every event once, even if the record is read several times.
 type watcher struct {
 	show func(workorder.Event)
 	last int64
-	host int // number of the host's events read so far
+	host int // events of the host read so far
 }
 
-// own shows the host's own new events. It skips the ending: the result has it.
+// own shows new events of the host, except the final one: the result has it.
 func (w *watcher) own(dir string) error {
 	list, err := outcome.HostEvents(dir)
 	for _, e := range list[min(w.host, len(list)):] {

@@ -16,39 +16,35 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Job is everything a run needs.
+// Job is everything that a run needs.
 type Job struct {
 	Order workorder.Order
-	// Title is the task as lists show it; empty means its text.
+	// Title is the task in lists; empty means its text.
 	Title string
-	// Secrets reads the values of Order.SecretNames. It is called once, when all else is
-	// ready for the box; nil if there are no secrets.
+	// Secrets reads the values of Order.SecretNames. It is called once, when everything else is ready for the box; nil if there
+	// are no secrets.
 	Secrets func(context.Context) (map[string]string, error)
 	Git     *workorder.GitCredential
-	// ForgeToken opens the pull request. It is empty if App opens it, or if there is no token or no pull request.
+	// ForgeToken opens the pull request. It is empty if App opens it, or without a token or pull request.
 	ForgeToken string
 	// App renews credentials that expire; nil if there is none.
 	App *workorder.ForgeApp
-	// LocalRepo is the top folder of a repository on this machine; empty for a remote one.
+	// LocalRepo is the top directory of a repository on the host; empty for a remote one.
 	LocalRepo string
 	Owner     string
-	OutDir    string // parent of the task's output folder; empty for the state folder
+	OutDir    string // parent of the task's output directory; empty for the state directory
 	Keep      bool
 	Detach    bool
-	// Attempt is the lowest number that this attempt may have; 0 if no former attempt is known.
-	Attempt int
-	// Request is saved for later attempts at the task.
-	Request taskstore.Request
-	// Bundle and Archive are files of earlier attempts that the box gets.
-	Bundle, Archive string
-	// Notes are decisions that were made while the job was resolved, and are nothing odd.
-	Notes []string
-	// Warnings are oddities found while the job was resolved.
-	Warnings []string
+	// Attempt is the lowest number for this attempt; 0 if no previous attempt is known.
+	Attempt         int
+	Request         taskstore.Request // saved for later attempts at the task
+	Bundle, Archive string            // files of earlier attempts for the box
+	Notes           []string          // ordinary decisions made while the job was resolved
+	Warnings        []string
 }
 
-// BoxName is the name of an attempt's container. It has the attempt's number because the
-// stopped box of a former attempt may have been kept.
+// BoxName returns the name of an attempt's container. It has the attempt's number because the stopped box of a previous
+// attempt may have been kept.
 func BoxName(taskID string, attempt int) string {
 	if attempt <= 1 {
 		return "sandbox-agent-" + taskID
@@ -56,24 +52,23 @@ func BoxName(taskID string, attempt int) string {
 	return fmt.Sprintf("sandbox-agent-%s-%d", taskID, attempt)
 }
 
-// Check looks for mistakes in the order that the box will get.
+// Check validates the order.
 func (j *Job) Check() error {
 	checked := j.Order
 	if j.LocalRepo != "" {
-		checked.CloneURL = j.LocalRepo // the real URL is known when the repository is served
+		checked.CloneURL = j.LocalRepo // the real URL is known only when the repository is served
 	}
 	return exiterr.New(workorder.ExitInvalid, checked.Check(), "")
 }
 
-// MemoryTenths is a box's share of the machine's memory, unless the project sets another: a program in a box
-// that takes too much is killed there, before the machine's own programs are.
+// MemoryTenths is the default share of the machine's memory for a box: a program in the box that takes too much is killed
+// before the machine's own programs are.
 const MemoryTenths = 9
 
 // Line is a line of a plan.
 type Line struct{ Name, Text string }
 
-// Access lists what the order lets the agent reach, which servers the gateway fronts, and
-// who gets which secret. It has no values of secrets.
+// Access lists the agent's network, the servers behind the gateway, and the users of each secret, without values of secrets.
 func Access(o *workorder.Order) []Line {
 	lines := []Line{{"network", networkText(&o.Network)}}
 	for _, r := range o.Gateway.Routes {
@@ -116,13 +111,13 @@ func networkText(n *workorder.NetworkPolicy) string {
 	var s string
 	switch n.Mode {
 	case workorder.NetworkFull:
-		s = "full: everything but metadata services of clouds"
+		s = "full: everything except metadata services of clouds"
 	case workorder.NetworkNone:
 		s = "none: only the sandbox's services, git and the model gateway"
 	default:
-		s = string(n.Mode) + ": " + cmp.Or(strings.Join(n.Allow, " "), "nothing but the sandbox's services, git and the model gateway")
+		s = string(n.Mode) + ": " + cmp.Or(strings.Join(n.Allow, " "), "only the sandbox's services, git and the model gateway")
 		if n.Learn {
-			s += " (learning: what has a name is reported, not refused)"
+			s += " (learning: other named hosts are reported, not refused)"
 		}
 	}
 	if len(n.DNS) > 0 {
@@ -139,7 +134,7 @@ func withoutPassword(s string) string {
 	return u.Redacted()
 }
 
-// PlanText describes the steps of a job in their order. It is pure: the same job gives the same text.
+// PlanText describes the steps of a job in their order. The same job gives the same text.
 func PlanText(job *Job) string {
 	o := &job.Order
 	var b strings.Builder
@@ -148,10 +143,10 @@ func PlanText(job *Job) string {
 	}
 	fmt.Fprintf(&b, "plan for %s (%s)\n", o.TaskID, cmp.Or(o.Project, "no project"))
 	line("check", "%s", checks(job))
-	line("image", "%s", cmp.Or(job.Order.Image, "the default image, built when it is missing"))
+	line("image", "%s", cmp.Or(job.Order.Image, "the default image, built if missing"))
 	line("sandbox", "%s", box(job))
 	if job.LocalRepo != "" {
-		line("serve", "%s to the sandbox, over authenticated HTTP, for the length of the run", job.LocalRepo)
+		line("serve", "%s to the sandbox, over authenticated HTTP, during the run", job.LocalRepo)
 	}
 	if o.Repo != "" {
 		line("clone", "%s at %s", o.Repo, cmp.Or(o.Branch, "its default branch"))
@@ -181,7 +176,7 @@ func PlanText(job *Job) string {
 		line(l.Name, "%s", l.Text)
 	}
 	if o.TrustBranchConfig && o.Mode.Continues() {
-		line("trust", "agents' settings, hooks and MCP files as the branch has them")
+		line("trust", "settings, hooks and MCP files of agents as they are on the branch")
 	}
 	if len(o.Packages) > 0 {
 		line("packages", "%s", strings.Join(o.Packages, " "))
@@ -221,7 +216,7 @@ func checks(job *Job) string {
 	case job.LocalRepo != "":
 		return "the engine answers and can reach this machine"
 	}
-	return "the engine answers; the remote answers, takes the credential and has the branch"
+	return "the engine answers; the remote answers, accepts the credential and has the branch"
 }
 
 func box(job *Job) string {
@@ -256,12 +251,12 @@ func budget(o *workorder.Order) string {
 
 func outText(job *Job) string {
 	if job.OutDir == "" {
-		return "the state folder"
+		return "the state directory"
 	}
 	return filepath.Join(job.OutDir, job.Order.TaskID)
 }
 
-// oneLine shows a command of possibly several lines in one.
+// oneLine shortens a command to its first line.
 func oneLine(s string) string {
 	s = strings.TrimSpace(s)
 	if first, _, more := strings.Cut(s, "\n"); more {
@@ -272,7 +267,7 @@ func oneLine(s string) string {
 
 func rebase(o *workorder.Order) string {
 	s := "the commits of " + o.TargetBranch + " onto the newest of " + cmp.Or(o.Rebase.Onto, "the task's base branch") +
-		", once no other sandbox works on the task; the agent runs only where they conflict, and nothing is pushed that the checks find worse"
+		", once no other sandbox works on the task; the agent runs only on conflicts, and nothing is pushed if a check gets worse"
 	if o.Rebase.Foreign {
 		s += "; commits of others are moved as well"
 	}

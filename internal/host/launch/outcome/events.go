@@ -15,32 +15,31 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// maxLine bounds one line of the record. The largest event carries a whole
-// result; a longer line is dropped, so that memory stays bounded whatever the box prints.
+// maxLine bounds a line of the record. The largest event has a whole result; a longer line is dropped to bound memory.
 const maxLine = 16 << 20
 
-// Recorder writes the run's events to events.jsonl as they arrive, each once,
-// and shows them. It can be opened again on the file of a dead predecessor.
+// Recorder writes each of the run's events once to events.jsonl, as it arrives, and shows it. It can continue the file of a
+// dead process.
 type Recorder struct {
 	f      *os.File  // nil if events are only shown
 	last   int64     // highest Seq in the file
-	At     time.Time // of that event
+	At     time.Time // time of the event last
 	result *workorder.Result
 	Show   func(workorder.Event)
 	lines  *text.Lines
 	Err    error
 }
 
-// NewDisplayRecorder shows events and keeps none.
+// NewDisplayRecorder returns a Recorder that only shows events.
 func NewDisplayRecorder(show func(workorder.Event)) *Recorder {
 	r := &Recorder{Show: show}
 	r.lines = text.WholeLines(maxLine, r.line)
 	return r
 }
 
-// OpenRecorder opens the record in a folder and continues after its last whole line. It calls show for each new event.
+// OpenRecorder opens the record in a directory and continues after its last whole line. It calls show for each new event.
 func OpenRecorder(dir string, show func(workorder.Event)) (*Recorder, error) {
-	// A folder that was deleted meanwhile must not prevent that the box is stopped or collected.
+	// A deleted directory must not prevent stopping or collecting the box.
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the output folder: %w", err)
 	}
@@ -52,7 +51,7 @@ func OpenRecorder(dir string, show func(workorder.Event)) (*Recorder, error) {
 	r.f = f
 	end, err := readEvents(f, r.note)
 	if err == nil {
-		// The rest after the last whole line is a line that the dead writer cut off.
+		// Anything after the last whole line was cut off with its writer.
 		err = f.Truncate(end)
 	}
 	if err == nil {
@@ -68,7 +67,7 @@ func OpenRecorder(dir string, show func(workorder.Event)) (*Recorder, error) {
 	return r, nil
 }
 
-// note keeps what a restart and the result need.
+// note updates the state for restarts and for the result.
 func (r *Recorder) note(e workorder.Event) {
 	if e.Seq > r.last {
 		r.last, r.At = e.Seq, e.Time
@@ -84,7 +83,7 @@ func (r *Recorder) Write(p []byte) (int, error) {
 	return n, r.Err
 }
 
-// Restart drops half a line: the next stream begins with a whole one.
+// Restart drops a partial line: the next stream begins with a whole one.
 func (r *Recorder) Restart() { r.lines.Restart() }
 
 func (r *Recorder) line(b []byte) {
@@ -99,7 +98,6 @@ func (r *Recorder) line(b []byte) {
 	r.Show(e)
 }
 
-// Close flushes the record to the disk.
 func (r *Recorder) Close() error {
 	err := errors.Join(r.Err, r.f.Sync(), r.f.Close())
 	if err != nil {
@@ -108,7 +106,7 @@ func (r *Recorder) Close() error {
 	return nil
 }
 
-// readEvents calls fn for every whole line of r and returns where the last one ends.
+// readEvents calls fn for every whole line of r and returns the end of the last one.
 func readEvents(r io.Reader, fn func(workorder.Event)) (end int64, err error) {
 	br := bufio.NewReaderSize(r, 64<<10)
 	for {
@@ -126,7 +124,7 @@ func readEvents(r io.Reader, fn func(workorder.Event)) (end int64, err error) {
 	}
 }
 
-// Events calls fn for every event recorded in the task's output folder. A missing record has no events.
+// Events calls fn for every event recorded in the task's output directory. A missing record has no events.
 func Events(dir string, fn func(workorder.Event)) error {
 	f, err := os.Open(filepath.Join(dir, workorder.EventsFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -142,14 +140,13 @@ func Events(dir string, fn func(workorder.Event)) error {
 	return nil
 }
 
-// HostEventsFile is the file of the host's own events. They are not in the box's record: its
-// numbers have no gaps, and the box's own copy is merged into it.
+// HostEventsFile is the file of the host's own events. The box's record does not contain them: its numbers have no gaps.
 const HostEventsFile = "host-events.jsonl"
 
 // NoteHostEvent records an event of the host.
 func NoteHostEvent(dir string, e workorder.Event) error {
 	if e.Type == workorder.EventResult {
-		e.Result = nil // it is beside the record, in result.json
+		e.Result = nil // result.json has it
 	}
 	b, err := json.Marshal(e)
 	if err != nil {
@@ -163,7 +160,6 @@ func NoteHostEvent(dir string, e workorder.Event) error {
 	return errors.Join(err, f.Close())
 }
 
-// HostEvents reads the host's own events.
 func HostEvents(dir string) (list []workorder.Event, err error) {
 	f, err := os.Open(filepath.Join(dir, HostEventsFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -179,8 +175,7 @@ func HostEvents(dir string) (list []workorder.Event, err error) {
 	return list, nil
 }
 
-// Interleave shows the host's own events at their places between those of the box. The
-// function rest shows the remaining ones.
+// Interleave shows the host's events between those of the box, by time. rest shows the remaining ones.
 func Interleave(host []workorder.Event, show func(workorder.Event)) (box func(workorder.Event), rest func()) {
 	box = func(e workorder.Event) {
 		for len(host) > 0 && !host[0].Time.After(e.Time) {
@@ -196,8 +191,8 @@ func Interleave(host []workorder.Event, show func(workorder.Event)) (box func(wo
 	}
 }
 
-// MergeEvents adds to the record in root the events that only the box's own copy has: a stream without a reader, or one
-// that broke, loses some. Both are sorted by number, so one pass with one line of each in memory is enough.
+// MergeEvents adds to the record in root the events that only the box's own copy has: a broken stream loses some. Both are
+// sorted by number, so one pass with one line of each in memory is enough.
 func MergeEvents(root *os.Root, box io.Reader) (err error) {
 	const merged = ".events.merged"
 	have, err := root.OpenFile(workorder.EventsFile, os.O_RDONLY|os.O_CREATE, 0o600)
@@ -222,7 +217,7 @@ func MergeEvents(root *os.Root, box io.Reader) (err error) {
 	return nil
 }
 
-// mergeLines merges both in order. Of an event in both it writes the one of have.
+// mergeLines merges both in order. For an event in both it writes the line of have.
 func mergeLines(w io.Writer, have, box *eventLines) (added bool, err error) {
 	err = errors.Join(have.next(), box.next())
 	for err == nil && (have.seq > 0 || box.seq > 0) {
@@ -243,7 +238,7 @@ func mergeLines(w io.Writer, have, box *eventLines) (added bool, err error) {
 	return added, err
 }
 
-// eventLines reads the events of a record with rising numbers. It skips lines that are no event, too long or cut off.
+// eventLines reads the events of a record with rising numbers. It skips lines that are not events, too long or cut off.
 type eventLines struct {
 	br   *bufio.Reader
 	line []byte // with its line feed
@@ -270,7 +265,7 @@ func (l *eventLines) next() error {
 	}
 }
 
-// read reads a line; one that is too long is read as empty.
+// read reads a line; a too long one is read as empty.
 func (l *eventLines) read() error {
 	l.line = l.line[:0]
 	over := false

@@ -1,5 +1,4 @@
-// Package outcome keeps an attempt's events and result in its output folder. It accepts from a box's result only what a box can know, and
-// makes the result of an attempt that left none.
+// Package outcome stores an attempt's events and result, validates a box's result, and makes one for a lost attempt.
 package outcome
 
 import (
@@ -17,8 +16,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Sanitize keeps of a box's result only what a box can know: an agent that escaped from its user may have written it.
-// Names that scripts act on come from the order; words outside the contract are errors of the box.
+// Sanitize removes from a box's result what a box cannot know: an agent that escaped from its user may have written it. Names
+// that scripts use come from the order; unknown words are errors of the box.
 func Sanitize(res *workorder.Result, rec *taskstore.Record) {
 	if s := res.Status; !slices.Contains(workorder.Statuses(), s) || s == workorder.StatusLost {
 		res.Status, res.EndedBy = workorder.StatusError, workorder.EndedByBox
@@ -32,18 +31,18 @@ func Sanitize(res *workorder.Result, rec *taskstore.Record) {
 			*c = ""
 		}
 	}
-	// The box counts attempts that began, the host those that it tried to begin.
+	// The box counts attempts that began, the host those that it started.
 	if res.AttemptID = rec.AttemptID; res.Attempt <= 0 || res.Attempt > maxAttempt {
 		res.Attempt = rec.Number()
 	}
 	res.TaskID, res.Project, res.Mode, res.Resumable = rec.TaskID, rec.Project, rec.Mode, rec.Mode.Resumable(res.Status, res.EndedBy)
-	// The box knows a local repository only by the address it was served at.
+	// The box knows a local repository only by its URL during the run.
 	res.Repo = rec.Repo
 	if rec.Branch != "" || !workorder.ValidRefName(res.BaseBranch) {
 		res.BaseBranch = rec.Branch
 	}
 	if res.Branch != "" && res.Branch != rec.TargetBranch {
-		res.Warnings = append(res.Warnings, fmt.Sprintf("the sandbox names a branch that is not this task's: %q", res.Branch))
+		res.Warnings = append(res.Warnings, fmt.Sprintf("the sandbox reported a branch that is not this task's: %q", res.Branch))
 		res.Branch = ""
 	}
 	res.Pushed = res.Pushed && res.Branch != ""
@@ -59,8 +58,8 @@ func Sanitize(res *workorder.Result, rec *taskstore.Record) {
 	res.NextCommand = NextCommand(rec, res)
 }
 
-// pullRequest drops the address of a pull request that is no page of the web: `open` hands it to the user's desktop, which has programs for
-// many other schemes.
+// pullRequest drops a pull request's URL unless it is a web page: `open` passes it to the user's desktop, which has handlers
+// for many other schemes.
 func pullRequest(res *workorder.Result) {
 	if res.PR == nil {
 		return
@@ -72,7 +71,7 @@ func pullRequest(res *workorder.Result) {
 	res.PR = &pr
 }
 
-// proposals drops rules that do not match their stated purpose: users copy them into their project file.
+// proposals drops rules that do not match their host: users copy them into their project file.
 func proposals(res *workorder.Result) {
 	if res.Network == nil {
 		return
@@ -89,10 +88,10 @@ func proposals(res *workorder.Result) {
 	}
 }
 
-// maxAttempt bounds the attempt's number that a box can report: a try a minute for a year.
+// maxAttempt bounds the attempt number from a box: one attempt a minute for a year.
 const maxAttempt = 366 * 24 * 60
 
-// continuing checks the fields that a next attempt will get.
+// continuing validates the fields for a next attempt.
 func continuing(res *workorder.Result) {
 	if res.ResumeAt != nil && (res.Status != workorder.StatusParked || time.Until(*res.ResumeAt) > workorder.MaxPark) {
 		res.ResumeAt = nil
@@ -115,12 +114,12 @@ func continuing(res *workorder.Result) {
 	}
 }
 
-// OtherAttempt reports whether the result names another attempt than the record's.
+// OtherAttempt reports whether the result belongs to another attempt.
 func OtherAttempt(res *workorder.Result, rec *taskstore.Record) bool {
 	return res.AttemptID != "" && rec.AttemptID != "" && res.AttemptID != rec.AttemptID
 }
 
-// SanitizeEvents shows events of the box. A result in them is judged first.
+// SanitizeEvents returns a function that shows events of the box, with a sanitized result.
 func SanitizeEvents(rec *taskstore.Record, show func(workorder.Event)) func(workorder.Event) {
 	return func(e workorder.Event) {
 		if e.Type == workorder.EventResult && e.Result != nil && e.Seq > 0 {
@@ -132,7 +131,7 @@ func SanitizeEvents(rec *taskstore.Record, show func(workorder.Event)) func(work
 	}
 }
 
-// localPaths drops paths that leave the result's folder.
+// localPaths drops paths that lead out of the result's directory.
 func localPaths(res *workorder.Result) {
 	inside := func(p string) bool { return p == "" || fs.ValidPath(p) }
 	for i := range res.Validation {
@@ -172,7 +171,7 @@ func localProof(p *workorder.Proof, inside func(string) bool) {
 	}
 }
 
-// NextCommand builds the next command on the host: a command from a box is never shown.
+// NextCommand returns the next command for the user. One from the box is never shown.
 func NextCommand(rec *taskstore.Record, res *workorder.Result) string {
 	return pullrequest.NextCommand(pullrequest.Task{ID: rec.TaskID, Mode: rec.Mode, Repo: rec.Repo}, res)
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Synthesise makes the result of a run that left none, out of its events. The run ended
-// at end; if that is zero (no process watched it), with its last event.
+// Synthesise makes the result of a run that left none from its events. A zero end means the time of the last event.
 func Synthesise(rec *taskstore.Record, events func(func(workorder.Event)) error, e workorder.Ending, end time.Time) *workorder.Result {
 	res := &workorder.Result{
 		TaskID: rec.TaskID, Project: rec.Project, Mode: cmp.Or(rec.Mode, workorder.ModeCreate),
@@ -82,14 +81,13 @@ func applyEvent(res *workorder.Result, rec *taskstore.Record, e workorder.Event,
 	}
 }
 
-// Saves summarises the saves in the record of a box.
 type Saves struct {
 	Good workorder.Event // the last successful save
-	Bad  workorder.Event // the last failure after it
+	Bad  workorder.Event // the last failed save after Good
 	End  time.Time       // of the record
 }
 
-// Event takes one event of the record; branch and state are the refs that count as saves.
+// Event adds an event of the record; branch and state are the refs that count as saves.
 func (s *Saves) Event(e workorder.Event, branch, state string) {
 	s.End = e.Time
 	switch e.Type {
@@ -100,13 +98,13 @@ func (s *Saves) Event(e workorder.Event, branch, state string) {
 	switch {
 	case e.Status == "error" || e.Type == workorder.EventLease && e.Status == "lost":
 		s.Bad = e
-	// A push of the state shows that the remote takes pushes again.
+	// A push of the state shows that the remote accepts pushes again.
 	case e.Status == "ok" && (e.Type == workorder.EventCheckpoint || e.Name == branch || e.Name == state):
 		s.Good, s.Bad = e, workorder.Event{}
 	}
 }
 
-// LastStep names the step that a lost run had reached, for its reason.
+// LastStep names the last step of a lost run.
 func LastStep(events func(func(workorder.Event)) error) string {
 	name := ""
 	if err := events(func(e workorder.Event) {

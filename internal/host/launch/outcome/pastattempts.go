@@ -15,9 +15,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// LastBundle is the newest file of commits that an attempt could not push. It is empty if
-// there is none, or if a later attempt has pushed: the file's commits, or others that
-// replace them. The box finds out whether the commits have reached the remote since.
+// LastBundle returns the newest bundle of commits that an attempt could not push. It is empty if there is none, or if a later
+// attempt has pushed these commits or their replacements. The box checks whether the remote has the commits by now.
 func LastBundle(rec *taskstore.Record) (string, error) {
 	return unsaved(rec, workorder.BundleFile, func(past *taskstore.Record) bool {
 		res, err := ReadResult(past)
@@ -25,9 +24,8 @@ func LastBundle(rec *taskstore.Record) (string, error) {
 	})
 }
 
-// LastArchive is the newest archive of files that git could not commit. It is empty if there
-// is none, or if a later attempt got it and has saved something since: its saves include
-// these files. An attempt that ended before its agent began has saved nothing.
+// LastArchive returns the newest archive of files that git could not commit. It is empty if there is none, or if a later attempt
+// received it and has saved something: its saves include the files. An attempt saves nothing before its agent begins.
 func LastArchive(rec *taskstore.Record) (string, error) {
 	return unsaved(rec, workorder.ArchiveFile, func(past *taskstore.Record) bool {
 		o, err := ReadOrder(past.Dir)
@@ -43,8 +41,8 @@ func LastArchive(rec *taskstore.Record) (string, error) {
 	})
 }
 
-// unsaved is the newest file of that name that former attempts left. It is empty if there
-// is none, or if a later attempt made it obsolete.
+// unsaved returns the newest file of that name from previous attempts. It is empty if there is none, or if a later attempt made
+// it obsolete.
 func unsaved(rec *taskstore.Record, name string, obsolete func(past *taskstore.Record) bool) (string, error) {
 	for _, a := range slices.Backward(rec.PastAttempts) {
 		past, err := rec.At(a.Number)
@@ -52,7 +50,7 @@ func unsaved(rec *taskstore.Record, name string, obsolete func(past *taskstore.R
 			return "", err
 		}
 		path := filepath.Join(past.Dir, filepath.FromSlash(name))
-		// A box can leave a folder of that name, which cannot be handed to a box.
+		// The box may have left a directory of that name.
 		switch fi, err := os.Lstat(path); {
 		case err == nil && fi.Mode().IsRegular():
 			return path, nil
@@ -66,8 +64,8 @@ func unsaved(rec *taskstore.Record, name string, obsolete func(past *taskstore.R
 	return "", nil
 }
 
-// Spent is the known cost of the task's attempts, in US dollars, by their ids. A vanished
-// attempt counts with its last reported cost.
+// Spent returns the known cost of the task's attempts in US dollars, by attempt id. A vanished attempt counts with its last
+// reported cost.
 func Spent(rec *taskstore.Record) map[string]float64 {
 	usd := map[string]float64{}
 	for _, a := range rec.Attempts() {
@@ -83,7 +81,7 @@ func Spent(rec *taskstore.Record) map[string]float64 {
 	return usd
 }
 
-// TaskText is the task as it was first given: later attempts get none, or an addition.
+// TaskText returns the text with which the task began: later attempts have none, or an addition.
 func TaskText(rec *taskstore.Record) (string, error) {
 	for _, a := range rec.Attempts() {
 		past, err := rec.At(a.Number)
@@ -101,10 +99,10 @@ func TaskText(rec *taskstore.Record) (string, error) {
 			return o.Task, nil
 		}
 	}
-	return "", errors.New("no attempt has left its work order")
+	return "", errors.New("work order missing in all attempts")
 }
 
-// ReadOrder reads the order beside an output. It does not check the order: one that was never sent is incomplete.
+// ReadOrder reads the order beside an output without validating it: one that was never sent is incomplete.
 func ReadOrder(dir string) (*workorder.Order, error) {
 	b, err := os.ReadFile(filepath.Join(dir, workorder.OrderFile))
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// LoadReport finds the content of a task's report, and the folder with its files: the last attempt, whose result is res, or the one before
-// it that proved the same head of the branch.
+// LoadReport returns the content of a task's report, and the directory with its files: those of the last attempt, whose result is
+// res, or of an earlier one that proved the same head of the branch.
 func LoadReport(rec *taskstore.Record, res *workorder.Result) (t pullrequest.ReportInput, dir string) {
 	t = pullrequest.ReportInput{Order: orderOf(rec), Result: res}
 	if !pullrequest.Unchanged(t.Order, res) {
@@ -27,7 +27,6 @@ func LoadReport(rec *taskstore.Record, res *workorder.Result) (t pullrequest.Rep
 		if err != nil {
 			continue
 		}
-		// A missing output or a lost attempt is skipped.
 		r, err := ReadResult(past)
 		if err != nil {
 			continue
@@ -44,11 +43,11 @@ func LoadReport(rec *taskstore.Record, res *workorder.Result) (t pullrequest.Rep
 	return t, rec.Dir
 }
 
-// asked completes a result that the host or an older box made with the request from the stored orders.
+// asked adds the task's text from the stored orders to a result without it.
 func asked(rec *taskstore.Record, t pullrequest.ReportInput) *workorder.Result {
 	first, err := TaskText(rec)
 	if err != nil {
-		return t.Result // the report is shorter
+		return t.Result // without the text
 	}
 	state := &workorder.State{Task: first}
 	add := func(text string) {
@@ -69,7 +68,7 @@ func asked(rec *taskstore.Record, t pullrequest.ReportInput) *workorder.Result {
 	return &r
 }
 
-// orderOf is the order of an attempt, or one made of its record if there is none.
+// orderOf returns the order of an attempt, or one made from its record.
 func orderOf(rec *taskstore.Record) *workorder.Order {
 	if b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.OrderFile)); err == nil {
 		if saved, err := workorder.DecodeOrder(b); err == nil {
@@ -79,8 +78,7 @@ func orderOf(rec *taskstore.Record) *workorder.Order {
 	return &workorder.Order{TaskID: rec.TaskID, Task: rec.Task, Project: rec.Project, Repo: rec.Repo}
 }
 
-// KnownPR gives a result the pull request of its branch if the attempt could not ask for it. It takes it from the attempt that
-// proved the branch.
+// KnownPR sets the pull request of a result from the attempt that proved the same head of the branch, if the result has none.
 func KnownPR(rec *taskstore.Record, res *workorder.Result) {
 	if t, _ := LoadReport(rec, res); res.PR == nil && t.Later != nil && t.Result.PR != nil {
 		res.PR = t.Result.PR
@@ -88,14 +86,14 @@ func KnownPR(rec *taskstore.Record, res *workorder.Result) {
 	}
 }
 
-// WriteReport writes the report for people beside the result: the pull request's body, and the same as a
-// page that opens from disk. Without an order it is made of the result alone.
+// WriteReport writes the report beside the result: the pull request's body, and the same as an HTML page. Without an order it
+// uses only the result.
 func WriteReport(rec *taskstore.Record, res *workorder.Result) error {
 	t, dir := LoadReport(rec, res)
 	if t.Result.TaskText == nil {
 		t.Result = asked(rec, t)
 	}
-	// Files that the box left in the folder may be links; the root keeps writes in the folder.
+	// Files of the box may be links: the root prevents access outside of the directory.
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("write the report: %w", err)

@@ -12,14 +12,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// ResultBuffer holds the last event of a run back until the result is complete: the box's own
-// result lacks what only the host knows.
+// ResultBuffer holds back a run's last event until the result is complete: the box's result lacks what only the host knows.
 type ResultBuffer struct {
 	Show func(workorder.Event)
 	last workorder.Event
 }
 
-// Event shows an event, but holds the last one.
+// Event shows an event, or keeps the last one.
 func (h *ResultBuffer) Event(e workorder.Event) {
 	if e.Type == workorder.EventResult {
 		h.last = e
@@ -42,12 +41,11 @@ func (h *ResultBuffer) Release(show func(workorder.Event), now func() time.Time,
 	}
 }
 
-// LostEnding is the ending of a run of which nothing more is known.
+// LostEnding is the ending of a run without a result.
 func LostEnding(code workorder.ReasonCode, detail string) workorder.Ending {
 	return workorder.Ending{Status: workorder.StatusLost, EndedBy: workorder.EndedByHost, Reasons: workorder.Because(code, "%s", detail)}
 }
 
-// WriteResult writes the result of an attempt.
 func WriteResult(rec *taskstore.Record, res *workorder.Result) error {
 	b, err := res.Encode()
 	if err != nil {
@@ -66,7 +64,6 @@ func Amend(rec *taskstore.Record, change func(*workorder.Result)) error {
 	return WriteResult(rec, r)
 }
 
-// ReadResult reads the result of a collected task.
 func ReadResult(rec *taskstore.Record) (*workorder.Result, error) {
 	b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.ResultFile))
 	if err != nil {
@@ -75,7 +72,7 @@ func ReadResult(rec *taskstore.Record) (*workorder.Result, error) {
 	return workorder.DecodeResult(b)
 }
 
-// Recorded shows all of a collected run: the host's events, the box's, and at last the stored result.
+// Recorded shows a collected run: the host's events, the box's, and the stored result last.
 func Recorded(rec *taskstore.Record, show func(workorder.Event)) error {
 	host, err := HostEvents(rec.Dir)
 	if err != nil {
@@ -103,7 +100,7 @@ func Recorded(rec *taskstore.Record, show func(workorder.Event)) error {
 	return nil
 }
 
-// ending is the last event of a run: the box's own if it sent one, with the result as the host wrote it.
+// ending returns the last event of a run, with the result as the host wrote it.
 func ending(e workorder.Event, rec *taskstore.Record, res *workorder.Result) workorder.Event {
 	if e.Type == "" {
 		e = workorder.Event{Time: rec.FinishedAt, Type: workorder.EventResult}
