@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// A run that learns refuses nothing that has a name; what `policy learn` makes of it
+// A run that learns refuses nothing that has a name; what `network suggest` makes of it
 // is enough for the same run in earnest, and not more than it needs.
 func TestPolicyLearnReplay(t *testing.T) {
 	t.Parallel()
@@ -53,7 +53,7 @@ validate:
 	if r := u.plainResult(first.task(t)); first.code != 0 || r.Status != workorder.StatusSuccess {
 		t.Fatalf("exit code %d, %s: %s\n%+v", first.code, r.Status, r.Reasons, r.Network)
 	}
-	proposal := u.run("", "policy", "learn", first.task(t))
+	proposal := u.run("", "network", "suggest", first.task(t))
 	t.Logf("%s", proposal.stdout)
 	var got struct {
 		Network struct {

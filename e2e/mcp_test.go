@@ -433,8 +433,8 @@ func writing(path, text string) string {
 func TestReload(t *testing.T) {
 	t.Parallel()
 	u := newCarefulUser(t)
-	file := u.put("environments.yaml", "environments: {one: {preset: python}}\n", 0o644)
-	u.env = append(u.env, "SANDBOX_AGENT_ENVIRONMENTS="+file, "SANDBOX_AGENT_MCP_TOKEN="+mcpToken, "TMPDIR="+t.TempDir())
+	file := u.put("presets.yaml", "presets: {one: {preset: python}}\n", 0o644)
+	u.env = append(u.env, "SANDBOX_AGENT_PRESETS="+file, "SANDBOX_AGENT_MCP_TOKEN="+mcpToken, "TMPDIR="+t.TempDir())
 	s := serveMCP(u)
 	told := make(chan struct{}, 8)
 	c, err := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "v1"}, &mcp.ClientOptions{
@@ -462,19 +462,19 @@ func TestReload(t *testing.T) {
 		}
 	}
 	// By itself.
-	u.put("environments.yaml", "environments: {one: {preset: python}, second: {preset: shell}}\n", 0o644)
+	u.put("presets.yaml", "presets: {one: {preset: python}, second: {preset: shell}}\n", 0o644)
 	waitTold()
 	if got := call("second", "echo $((6 * 7))"); got != "42\n" {
 		t.Error(got)
 	}
 	// A broken one keeps the old.
-	u.put("environments.yaml", "environments: {one: {preset: python}", 0o644)
+	u.put("presets.yaml", "presets: {one: {preset: python}", 0o644)
 	s.waitFor("stay as they were")
 	if got := call("second", "echo again"); got != "again\n" {
 		t.Error(got)
 	}
 	// By SIGHUP.
-	u.put("environments.yaml", "environments: {one: {preset: python}, third: {preset: shell}}\n", 0o644)
+	u.put("presets.yaml", "presets: {one: {preset: python}, third: {preset: shell}}\n", 0o644)
 	s.Signal(syscall.SIGHUP)
 	waitTold()
 	if got := call("third", "echo 3"); got != "3\n" {

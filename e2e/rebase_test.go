@@ -260,7 +260,7 @@ func TestRebaseForeign(t *testing.T) {
 			t.Errorf("exit code %d: %s", c.code, r.Reasons)
 		}
 	}
-	c, r := m.rebase("--with-foreign")
+	c, r := m.rebase("--include-others")
 	if c.code != 0 || r.Rebased == nil || !r.Rebased.Pushed || m.ref(r.Rebased.Backup) != theirs || m.bare("log", "-1", "--format=%an %s", m.head()) != "Ann Theirs" {
 		t.Fatalf("exit code %d: %s, %+v", c.code, r.Reasons, r.Rebased)
 	}

@@ -72,7 +72,7 @@ func network() *schema {
 				"allowed", "allowed_hosts", "allowed_domains", "domains", "hosts", "allowlist", "whitelist",
 				"rules",
 			}, Schema: &schema{
-				Kind: yamlkeys.List, Doc: "Hosts that may be reached when mode is restricted; `sandbox-agent policy learn` proposes it from a run.",
+				Kind: yamlkeys.List, Doc: "Hosts that may be reached when mode is restricted; `sandbox-agent network suggest` proposes it from a run.",
 				Item: &schema{
 					Kind: yamlkeys.Text, Check: checkAllow, Examples: []string{
 						"example.com", "*.example.com", "example.com:8443",

@@ -81,7 +81,7 @@ func (p *Project) Advice() (all []Advice) {
 	if n := p.Network; n.Mode == workorder.NetworkRestricted && len(n.Allow) == 0 && !n.Learn {
 		all = append(all, Advice{
 			"the network is restricted and nothing is allowed: only the sandbox's own services, git and the model gateway can be reached",
-			"run it once with network: {mode: restricted, learn: true}; `sandbox-agent policy learn` proposes rules from that run",
+			"run it once with network: {mode: restricted, learn: true}; `sandbox-agent network suggest` proposes rules from that run",
 		})
 	}
 	return all

@@ -365,7 +365,7 @@ func (cr *creator) guestOf(s Spec) runtime.SandboxSpec {
 			return cr.programs.Guest(ctx, arch, cr.progress)
 		},
 		Config: wire.Config{
-			User: s.User, Dir: s.Dir, OwnDir: s.OwnDir, Env: s.Env, ImageEnv: s.ImageEnv,
+			User: s.User, Dir: s.Dir, OwnDir: s.CreateDir, Env: s.Env, ImageEnv: s.ImageEnv,
 			IdleTimeoutMS: s.IdleTimeout.Milliseconds(), TTLMS: s.TTL.Milliseconds(),
 		},
 	}

@@ -1,7 +1,10 @@
 package sandbox
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -18,9 +21,28 @@ import (
 // Mount is a directory or file of the host in a sandbox; both paths are absolute. Repositories in a directory are
 // read-only, even if the mount is writable.
 type Mount struct {
-	Source   string `json:"host"`
-	Target   string `json:"inside"`
+	Source   string `json:"source"`
+	Target   string `json:"target"`
 	ReadOnly bool   `json:"read_only,omitempty"`
+}
+
+// UnmarshalJSON implements json.Unmarshaler. It also reads the names of older versions. An unknown field is an error: if it
+// had no effect, a mount could be writable by mistake.
+func (m *Mount) UnmarshalJSON(b []byte) error {
+	type plain Mount
+	var read struct {
+		plain
+		Host   string `json:"host"`
+		Inside string `json:"inside"`
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&read); err != nil {
+		return err
+	}
+	*m = Mount(read.plain)
+	m.Source, m.Target = cmp.Or(m.Source, read.Host), cmp.Or(m.Target, read.Inside)
+	return nil
 }
 
 // machine are directories whose mount would give a sandbox the whole host, or the kernel's view of it.

@@ -71,8 +71,8 @@ type Spec struct {
 	User string `json:"user,omitempty"`
 	// Dir is the working directory of commands, an absolute path; "" means the image's.
 	Dir string `json:"dir,omitempty"`
-	// OwnDir creates Dir if it is missing and makes User its owner.
-	OwnDir bool `json:"own_dir,omitempty"`
+	// CreateDir creates Dir if it is missing and makes User its owner.
+	CreateDir bool `json:"create_dir,omitempty"`
 	// Env has NAME=value entries, added to the image's environment for each command.
 	Env []string `json:"env,omitempty"`
 	// ImageEnv has variables like Env. In their values $NAME and ${NAME} are the image's variables and $$ is a dollar
@@ -132,10 +132,11 @@ func (s Spec) MarshalJSON() ([]byte, error) {
 	return json.Marshal(specJSON{plainSpec(s), durationText(s.OwnerTimeout), durationText(s.IdleTimeout), durationText(s.TTL)})
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It also reads records and labels of older versions, which have nanoseconds.
+// UnmarshalJSON implements json.Unmarshaler. It also reads the names and nanoseconds of older versions' records and labels.
 func (s *Spec) UnmarshalJSON(b []byte) error {
 	var read struct {
 		specJSON
+		OwnDir  bool          `json:"own_dir"`
 		Silence time.Duration `json:"silence"`
 		Idle    time.Duration `json:"idle"`
 		Life    time.Duration `json:"life"`
@@ -144,6 +145,7 @@ func (s *Spec) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	*s = Spec(read.plainSpec)
+	s.CreateDir = s.CreateDir || read.OwnDir
 	for _, row := range []struct {
 		to   *time.Duration
 		text string
@@ -288,8 +290,8 @@ func (s *Spec) completeFolders() error {
 	if s.Ref != "" && s.Repo == "" && s.Worktree == "" {
 		wrong("branch %s without a repository", s.Ref)
 	}
-	if s.OwnDir && s.Dir == "" {
-		wrong("own_dir needs a directory")
+	if s.CreateDir && s.Dir == "" {
+		wrong("create_dir needs a directory")
 	}
 	if s.Dir != "" && !strings.HasPrefix(s.Dir, "/") {
 		wrong("directory %q: use an absolute path", s.Dir)
@@ -301,7 +303,7 @@ func (s *Spec) completeFolders() error {
 		s.Dir = CloneDir
 	}
 	if s.Repo != "" && s.Runtime != RuntimeBox && s.Box == nil && s.Dir == "" {
-		s.Dir, s.OwnDir = CloneDir, true
+		s.Dir, s.CreateDir = CloneDir, true
 	}
 	return errors.Join(errs...)
 }

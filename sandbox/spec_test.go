@@ -3,6 +3,7 @@ package sandbox
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 func TestSpecJSON(t *testing.T) {
 	t.Parallel()
 	full := Spec{
-		Name: "a", Runtime: RuntimeContainer, Image: "i", User: "u", Dir: "/d", OwnDir: true, Env: []string{"A=b"},
+		Name: "a", Runtime: RuntimeContainer, Image: "i", User: "u", Dir: "/d", CreateDir: true, Env: []string{"A=b"},
 		Network: NetworkRestricted, Allow: []string{"h"}, Title: "t", Repo: "/r", Ref: "main", Box: &workorder.BoxSpec{}, Project: "p",
 		Limits: Limits{MemoryBytes: 1 << 30, CPUs: 0.5, PIDs: NoLimit}, Mounts: []Mount{{Source: "/s", Target: "/t", ReadOnly: true}},
 		Nested: true, Lifetime: LifetimeEphemeral, OwnerTimeout: NoLimit, IdleTimeout: 30 * time.Minute, TTL: 36 * time.Hour,
@@ -39,7 +40,7 @@ func TestSpecJSON(t *testing.T) {
 				Lifetime: LifetimeEphemeral, OwnerTimeout: NoLimit, IdleTimeout: 90 * time.Second, TTL: time.Hour,
 				Mounts: []Mount{{Source: "/s", Target: "/t"}},
 			},
-			`{"name":"","network":"","limits":{"memory_bytes":0,"cpus":0,"pids":0},"mounts":[{"host":"/s","inside":"/t"}],` +
+			`{"name":"","network":"","limits":{"memory_bytes":0,"cpus":0,"pids":0},"mounts":[{"source":"/s","target":"/t"}],` +
 				`"lifetime":"session","owner_timeout":"-1ns","idle_timeout":"1m30s","ttl":"1h"}`,
 		},
 	} {
@@ -47,9 +48,14 @@ func TestSpecJSON(t *testing.T) {
 			t.Errorf("%s: %s, %v", name, got, err)
 		}
 	}
-	old := `{"name":"a","network":"full","lifetime":"session","silence":-1,"idle":1800000000000,"life":3600000000000}`
+	old := `{"name":"a","network":"full","lifetime":"session","silence":-1,"idle":1800000000000,"life":3600000000000,` +
+		`"dir":"/d","own_dir":true,"mounts":[{"host":"/s","inside":"/t","read_only":true}]}`
 	if err := json.Unmarshal([]byte(old), &back); err != nil || back.OwnerTimeout != NoLimit || back.IdleTimeout != 30*time.Minute ||
-		back.TTL != time.Hour || back.Lifetime != LifetimeEphemeral {
+		back.TTL != time.Hour || back.Lifetime != LifetimeEphemeral || !back.CreateDir ||
+		!slices.Equal(back.Mounts, []Mount{{Source: "/s", Target: "/t", ReadOnly: true}}) {
 		t.Errorf("of an older version: %+v, %v", back, err)
+	}
+	if err := json.Unmarshal([]byte(`{"mounts":[{"source":"/s","target":"/t","readonly":true}]}`), &back); err == nil {
+		t.Error("an unknown option of a mount has no effect")
 	}
 }

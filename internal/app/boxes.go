@@ -88,7 +88,7 @@ func (b *boxes) Collect(ctx context.Context, rec *taskstore.Record) error {
 }
 
 // CompanionCommand is the hidden command that the companion process runs.
-const CompanionCommand = "companion"
+const CompanionCommand = "serve-run"
 
 // Launcher runs attempts on an engine. It calls show, if not nil, with each event.
 func (t *Tasks) Launcher(be *Backend, st *taskstore.Store, show func(workorder.Event)) *launch.Launcher {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -28,18 +30,34 @@ func (e *Env) Code() Code { return Code{e} }
 
 // Variables that name where presets are.
 const (
-	PresetsFile = "SANDBOX_AGENT_ENVIRONMENTS"
-	PresetsDir  = "SANDBOX_AGENT_ENVIRONMENTS_DIR"
+	PresetsFile = "SANDBOX_AGENT_PRESETS"
+	PresetsDir  = "SANDBOX_AGENT_PRESETS_DIR"
 )
 
-// PresetOptions says where this user's presets are.
+// PresetOptions says where this user's presets are. It accepts the names of variables, file and directory until the
+// previous release.
 func (c Code) PresetOptions() presets.Options {
-	o := presets.Options{File: c.Getenv(PresetsFile), Dir: c.Getenv(PresetsDir), Getenv: c.Getenv}
+	o := presets.Options{
+		File: cmp.Or(c.Getenv(PresetsFile), c.Getenv("SANDBOX_AGENT_ENVIRONMENTS")),
+		Dir:  cmp.Or(c.Getenv(PresetsDir), c.Getenv("SANDBOX_AGENT_ENVIRONMENTS_DIR")), Getenv: c.Getenv,
+	}
 	o.Named = o.File != ""
 	if dir := statedir.SettingsDir(c.Getenv); dir != "" {
-		o.File, o.Dir = cmp.Or(o.File, filepath.Join(dir, "environments.yaml")), cmp.Or(o.Dir, filepath.Join(dir, "environments"))
+		o.File = cmp.Or(o.File, newOrOld(dir, "presets.yaml", "environments.yaml"))
+		o.Dir = cmp.Or(o.Dir, newOrOld(dir, "presets", "environments"))
 	}
 	return o
+}
+
+// newOrOld returns the path of a file in dir by its name, or by its old name if only that exists.
+func newOrOld(dir, name, old string) string {
+	path, oldPath := filepath.Join(dir, name), filepath.Join(dir, old)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(oldPath); err == nil {
+			return oldPath
+		}
+	}
+	return path
 }
 
 // Presets reads the presets. Problems go to warn, if it is not nil; a problem of one preset is no error.
@@ -47,7 +65,7 @@ func (c Code) Presets(warn func(string)) (*presets.Registry, error) {
 	o := c.PresetOptions()
 	o.Warn = warn
 	r, err := presets.Open(o)
-	return r, exiterr.New(workorder.ExitInvalid, err, "fix it, then check with: sandbox-agent env validate")
+	return r, exiterr.New(workorder.ExitInvalid, err, "fix it, then check with: sandbox-agent preset validate")
 }
 
 // Preset returns the presets for a command that uses one of them, and its name. ref is a name, or the path of an artifact.
@@ -64,7 +82,7 @@ func (c Code) Preset(ref string) (all func() []code.Preset, name string, err err
 	}
 	p, err := artifact.Read(ref)
 	if err != nil {
-		return nil, "", exiterr.New(workorder.ExitInvalid, fmt.Errorf("environment %s: %w", ref, err),
+		return nil, "", exiterr.New(workorder.ExitInvalid, fmt.Errorf("preset %s: %w", ref, err),
 			"`sandbox-agent artifact validate` lists what is wrong")
 	}
 	if p.Source, err = filepath.Abs(ref); err != nil {
@@ -139,7 +157,7 @@ func (c Code) Open(o code.Options) (r *code.Runner, done func(context.Context) e
 // CodeError gives an error of package code its exit code and hint.
 func CodeError(err error) error {
 	if e, ok := errors.AsType[*code.UnknownPresetError](err); ok {
-		return NotFound(e, DidYouMean(diag.Nearest(e.Name, e.Available), "list presets with: sandbox-agent env list"))
+		return NotFound(e, DidYouMean(diag.Nearest(e.Name, e.Available), "list presets with: sandbox-agent preset list"))
 	}
 	if e, ok := errors.AsType[*code.SessionPresetError](err); ok {
 		return exiterr.New(workorder.ExitUsage, e, "take another session, or end it with `sandbox-agent session rm`")

@@ -16,7 +16,7 @@ import (
 )
 
 // EndpointsCommand is the hidden command of this program that serves a sandbox's endpoints in a process of its own.
-const EndpointsCommand = "porter"
+const EndpointsCommand = "serve-endpoints"
 
 // Endpoints are the use cases of sandboxes' ports on this machine.
 type Endpoints struct{ *Env }

@@ -149,7 +149,7 @@ func (k *keptSessions) sandbox(ctx context.Context, e Preset, id string) (sb *sa
 	s.Nested = false
 	s.Env = append(s.Env, variableSession+id, variableEnv+e.Name)
 	if s.Runtime == sandbox.RuntimeContainer {
-		s.User, s.Dir, s.OwnDir = cmp.Or(s.User, "1000:1000"), sandbox.CloneDir, true
+		s.User, s.Dir, s.CreateDir = cmp.Or(s.User, "1000:1000"), sandbox.CloneDir, true
 	}
 	sb, err = pool.Create(ctx, k.m, s, p.Limits)
 	if errors.Is(err, sandbox.ErrExists) { // another program was faster

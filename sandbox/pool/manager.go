@@ -20,7 +20,7 @@ func (m *manager) Create(ctx context.Context, s Spec, name string, leases bool) 
 	sp := s.Sandbox()
 	sp.Name = name
 	if sp.Nested && !leases {
-		sp.Nested, sp.User, sp.Dir, sp.OwnDir = false, cmp.Or(s.User, defaultUser), sandbox.CloneDir, true
+		sp.Nested, sp.User, sp.Dir, sp.CreateDir = false, cmp.Or(s.User, defaultUser), sandbox.CloneDir, true
 		sp.Env = append([]string{"HOME=" + sandbox.CloneDir}, s.Env...)
 	}
 	sb, err := Create(ctx, m.m, sp, s.Limits)

@@ -40,18 +40,18 @@ func helpGroups() []helpGroup {
 			{"exec shell ssh cp", "run commands, open shells, copy files"},
 			{"start attach resume", "run an agent at a terminal; go back"},
 			{"status inspect monitor", "show state, usage, history; watch all"},
-			{"ports network", "publish ports; change the network"},
+			{"ports network", "publish ports; network and its rules"},
 			{"snapshot fork", "keep the files; copy a sandbox"},
 			{"gateway ssh-cmd ssh-config", "reach sandboxes by SSH"},
 		}},
 		{"Run code", []helpRow{
 			{"run session notebook", "run code in fresh sandboxes; notebooks"},
-			{"env artifact", "list presets; build custom ones"},
+			{"preset artifact", "list presets; build custom ones"},
 			{"mcp pool", "serve sandboxes to agents, programs"},
 		}},
 		{"Set up", []helpRow{
 			{"doctor demo runtime", "check this machine; try a whole task"},
-			{"project templates policy", "project files and network rules"},
+			{"project templates", "create and check project files"},
 			{"image cache gc", "build images, show caches, clean up"},
 		}},
 		{"More", []helpRow{

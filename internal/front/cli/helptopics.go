@@ -189,6 +189,6 @@ Examples:
 
   sandbox-agent create "..." --allow example.com
   sandbox-agent network dev none
-  sandbox-agent policy learn TASK     propose rules from what a task used
-  sandbox-agent policy check HOST     tell which rule allows a host
+  sandbox-agent network suggest TASK  propose rules from what a task used
+  sandbox-agent network check HOST    say which rule allows a host
 `

@@ -39,6 +39,12 @@ func TestOldSpellings(t *testing.T) {
 		{"run -e python -e A=b 6*7", "run -e A=b python 6*7", "run", ""},
 		{"notebook run --env python " + notebook, "notebook run --preset python " + notebook, "notebook run", "env"},
 		{"notebook run -e python " + notebook, "notebook run --preset python " + notebook, "notebook run", "env"},
+		{"env list --json", "preset list --json", "", ""},
+		{"env validate " + notebook, "preset validate " + notebook, "", ""},
+		{"policy check example.com example.com:8443", "network check example.com example.com:8443", "", ""},
+		{"policy learn A1B2", "network suggest A1B2", "", ""},
+		{"prune --dry-run --before 2w", "prune --dry-run --older-than 2w", "prune", "before"},
+		{"rebase --with-foreign A1B2", "rebase --include-others A1B2", "rebase", "with-foreign"},
 	} {
 		code, out := run(row.old)
 		want, said := run(row.now)

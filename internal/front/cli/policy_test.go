@@ -73,7 +73,7 @@ func TestPolicyLearn(t *testing.T) {
 	run := func(args string) int {
 		out.Reset()
 		errs.Reset()
-		return Main(t.Context(), a, append([]string{"policy", "learn"}, strings.Fields(args)...))
+		return Main(t.Context(), a, append([]string{"network", "suggest"}, strings.Fields(args)...))
 	}
 	if code := run("a1b2"); code != 0 || errs.Len() != 0 {
 		t.Fatalf("exit %d: %s", code, errs)
@@ -140,7 +140,7 @@ func TestPolicyLearnNothing(t *testing.T) {
 		"restricted": {&workorder.NetworkReport{Mode: workorder.NetworkRestricted}, 0, "allow: []"},
 	} {
 		a, out, errs := recordedTask(t, c.report, nil)
-		code := Main(t.Context(), a, []string{"policy", "learn", "T-A1B2C3D4"})
+		code := Main(t.Context(), a, []string{"network", "suggest", "T-A1B2C3D4"})
 		if all := out.String() + errs.String(); code != c.code || !strings.Contains(all, c.says) || code != 0 && !strings.Contains(all, "network: {mode: restricted, learn: true}") {
 			t.Errorf("%s: exit %d: %s", name, code, all)
 		}
@@ -162,7 +162,7 @@ func TestPolicyLearnGone(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(rec.Dir, workorder.ResultFile)); err != nil {
 		t.Fatal(err)
 	}
-	if code := Main(t.Context(), a, []string{"policy", "learn", "A1B2"}); code != workorder.ExitGeneral {
+	if code := Main(t.Context(), a, []string{"network", "suggest", "A1B2"}); code != workorder.ExitGeneral {
 		t.Errorf("exit %d: %s%s", code, out, errs)
 	}
 }

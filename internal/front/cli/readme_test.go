@@ -59,8 +59,8 @@ func TestReadmeProjectFileIsValid(t *testing.T) {
 			t.Errorf("%s shows no project file", path)
 		}
 		for _, b := range blocks {
-			if strings.HasPrefix(b[1], "environments:") { // a file of another kind
-				checkEnvironments(t, path, b[1])
+			if strings.HasPrefix(b[1], "presets:") { // a file of another kind
+				checkPresets(t, path, b[1])
 				continue
 			}
 			p, err := projects.Parse(path, []byte(b[1]), projects.LoadOptions{})
@@ -75,10 +75,10 @@ func TestReadmeProjectFileIsValid(t *testing.T) {
 	}
 }
 
-// checkEnvironments finds every entry of a file of environments usable, but for folders that the reader has.
-func checkEnvironments(t *testing.T, path, content string) {
+// checkPresets finds every entry of a file of presets usable, except for directories that the reader has.
+func checkPresets(t *testing.T, path, content string) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "environments.yaml")
+	file := filepath.Join(t.TempDir(), "presets.yaml")
 	write(t, file, content)
 	r, err := presets.Open(presets.Options{File: file, Named: true, Getenv: func(string) string { return "/home/you" }})
 	if err != nil {
@@ -187,7 +187,7 @@ func TestReadmeCommands(t *testing.T) {
 		if path == "docs/attacks.md" { // it quotes what an agent tried with other programs
 			continue
 		}
-		for _, m := range regexp.MustCompile("(?:`(?:sandbox-agent )?|(?m:^\\$ sandbox-agent ))(create|continue|revise|rebase|pr|cache|completion|demo|ps|logs|result|stop|rm|gc|doctor|image|policy|project|version)\\b((?: [a-z-]+)*)").FindAllStringSubmatch(text, -1) {
+		for _, m := range regexp.MustCompile("(?:`(?:sandbox-agent )?|(?m:^\\$ sandbox-agent ))(create|continue|revise|rebase|pr|cache|completion|demo|ps|logs|result|stop|rm|gc|doctor|image|network|preset|project|version)\\b((?: [a-z-]+)*)").FindAllStringSubmatch(text, -1) {
 			cmd, _, err := root.Find(append([]string{m[1]}, strings.Fields(m[2])...))
 			if err != nil || cmd == root {
 				t.Errorf("%s names %q: %v", path, m[0], err)

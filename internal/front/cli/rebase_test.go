@@ -30,7 +30,7 @@ func TestRebaseCommand(t *testing.T) {
 	if diff := cmp.Diff(&workorder.Rebase{}, second.Rebase); diff != "" || second.Mode != workorder.ModeRebase || second.Task != "" || second.TimeoutMinutes != 7 || second.TargetBranch != r.order(0).TargetBranch {
 		t.Errorf("%s%+v", diff, second)
 	}
-	r.want(workorder.ExitTaskFailed, "", "rebase", tid, "--onto", "release", "--with-foreign", "--json")
+	r.want(workorder.ExitTaskFailed, "", "rebase", tid, "--onto", "release", "--include-others", "--json")
 	if o := r.order(2); o.Rebase.Onto != "release" || !o.Rebase.Foreign {
 		t.Errorf("%+v", o.Rebase)
 	}

@@ -52,18 +52,20 @@ func newRootCmd(f *cmdutil.Factory) *cobra.Command {
 		return exiterr.New(workorder.ExitUsage, err, hint)
 	})
 	root.CompletionOptions.HiddenDefaultCmd = false
+	network := sandboxcmd.NewCmdNetwork(f)
+	network.AddCommand(setupcmd.NewCmdNetworkSuggest(f), setupcmd.NewCmdNetworkCheck(f))
 	root.AddCommand(
 		taskcmd.NewCmdCreate(f), taskcmd.NewCmdContinue(f), taskcmd.NewCmdRevise(f), taskcmd.NewCmdRebase(f),
 		taskcmd.NewCmdDemo(f), taskcmd.NewCmdResult(f), taskcmd.NewCmdPR(f), taskcmd.NewCmdCompanion(f),
 		sandboxcmd.NewCmdPs(f), sandboxcmd.NewCmdLogs(f), sandboxcmd.NewCmdShell(f), sandboxcmd.NewCmdUp(f),
 		sandboxcmd.NewCmdMonitor(f), sandboxcmd.NewCmdStart(f), sandboxcmd.NewCmdExec(f), sandboxcmd.NewCmdAttach(f),
-		sandboxcmd.NewCmdPorts(f), sandboxcmd.NewCmdCp(f), sandboxcmd.NewCmdNetwork(f), sandboxcmd.NewCmdSnapshot(f),
+		sandboxcmd.NewCmdPorts(f), sandboxcmd.NewCmdCp(f), network, sandboxcmd.NewCmdSnapshot(f),
 		sandboxcmd.NewCmdFork(f), sandboxcmd.NewCmdReset(f), sandboxcmd.NewCmdDown(f), sandboxcmd.NewCmdSSH(f),
 		sandboxcmd.NewCmdSSHCommand(f), sandboxcmd.NewCmdSSHConfig(f), sandboxcmd.NewCmdGateway(f), sandboxcmd.NewCmdStop(f),
 		sandboxcmd.NewCmdPortForward(f), sandboxcmd.NewCmdRm(f),
 		workcmd.NewCmdDiff(f), workcmd.NewCmdCheckout(f), workcmd.NewCmdApply(f), workcmd.NewCmdLog(f), workcmd.NewCmdMerge(f),
 		workcmd.NewCmdList(f), workcmd.NewCmdWatch(f), workcmd.NewCmdDelete(f), workcmd.NewCmdPrune(f), workcmd.NewCmdOpen(f),
-		codecmd.NewCmdRun(f), codecmd.NewCmdSession(f), codecmd.NewCmdEnv(f), codecmd.NewCmdArtifact(f), codecmd.NewCmdNotebook(f),
+		codecmd.NewCmdRun(f), codecmd.NewCmdSession(f), codecmd.NewCmdPreset(f), codecmd.NewCmdEnv(f), codecmd.NewCmdArtifact(f), codecmd.NewCmdNotebook(f),
 		servecmd.NewCmdPool(f), servecmd.NewCmdMCP(f),
 		setupcmd.NewCmdTemplates(f), setupcmd.NewCmdRuntime(f), setupcmd.NewCmdGC(f), setupcmd.NewCmdCache(f),
 		setupcmd.NewCmdProject(f), setupcmd.NewCmdPolicy(f), setupcmd.NewCmdDoctor(f), setupcmd.NewCmdImage(f),

@@ -56,7 +56,7 @@ func TestNamesAndValuesAreCheckedFirst(t *testing.T) {
 		{"up", "a", "--repo", ".", "--from-ref", ""},
 		{"up", "a", "--env", ""},
 		{"create", "--task", "x", "--task-id", ""},
-		{"policy", "learn", tid, "--status", ""},
+		{"network", "suggest", tid, "--status", ""},
 		{"result", tid, "--attempt", "1", ""},
 	} {
 		var errs bytes.Buffer

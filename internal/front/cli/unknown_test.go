@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"testing"
 
@@ -25,7 +26,7 @@ func TestUnknownCommands(t *testing.T) {
 		for _, args := range [][]string{{"bogus-word"}, {"bogus-word", "x"}, {"bogus-word", "--json"}} {
 			args = append(append([]string{}, path...), args...)
 			for _, args := range [][]string{args, append([]string{"help"}, args...)} {
-				if args[0] == "help" && strings.HasPrefix(args[len(args)-1], "--") {
+				if args[0] == "help" && strings.HasPrefix(args[len(args)-1], "--") || args[0] == "network" { // which a sandbox follows
 					continue
 				}
 				var out, errs bytes.Buffer
@@ -42,5 +43,19 @@ func TestUnknownCommands(t *testing.T) {
 	walk(newRootCmd(cmdutil.New(cmdutil.IO{}, app.Env{Getenv: func(string) string { return "" }})), nil)
 	if groups < 12 {
 		t.Errorf("%d groups", groups)
+	}
+}
+
+// A sandbox can have the name of a command below network.
+func TestNetworkOfSandboxNamedCheck(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	for _, name := range []string{"check", "suggest"} {
+		a := cmdutil.New(cmdutil.IO{Stdout: io.Discard, Stderr: io.Discard}, app.Env{
+			Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": state}[name] },
+		})
+		if code := Main(t.Context(), a, []string{"network", "--", name}); code == workorder.ExitUsage {
+			t.Errorf("%s: exit code %d", name, code)
+		}
 	}
 }

@@ -49,6 +49,16 @@ func FromEnvironment(f *pflag.FlagSet, getenv func(string) string, flags ...stri
 	return sources, nil
 }
 
+// OldFlag accepts the name of a flag until the previous release. Help and completion do not show it.
+func OldFlag(f *pflag.FlagSet, old, name string) {
+	f.SetNormalizeFunc(func(_ *pflag.FlagSet, given string) pflag.NormalizedName {
+		if given == old {
+			given = name
+		}
+		return pflag.NormalizedName(given)
+	})
+}
+
 // Settings lists the flags that also have an environment variable.
 func Settings() []string {
 	list := []string{"project", "projects-dir", "out", "keep", "detach", "if-exists"}

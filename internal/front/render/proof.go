@@ -214,7 +214,7 @@ func (s *summary) network(r *workorder.Result) {
 	if len(lines) == 0 {
 		return
 	}
-	lines = append(lines, s.p.as(dim, "sandbox-agent policy learn "+oneLine(r.TaskID)+" proposes rules"))
+	lines = append(lines, s.p.as(dim, "sandbox-agent network suggest "+oneLine(r.TaskID)+" proposes rules"))
 	for i, l := range lines {
 		s.row(label(i, "network"), l)
 	}

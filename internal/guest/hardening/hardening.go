@@ -11,7 +11,7 @@ import (
 )
 
 // missing is the variable by which PID 1 reports missing protections to boot.
-const missing = "SANDBOX_AGENT_GROUND"
+const missing = "SANDBOX_AGENT_HARDENING_ERROR"
 
 // Prepare divides the box's control groups and protects the machine's settings. A box without one of them is
 // less isolated than it should be.

@@ -11,7 +11,7 @@ import (
 // Boot learns what PID 1 could not prepare, once: commands of the task do not.
 func TestMissingIsTold(t *testing.T) {
 	if env := EnvFor(nil); len(env) > 0 {
-		t.Errorf("a complete ground reports: %q", env)
+		t.Errorf("a complete preparation reports: %q", env)
 	}
 	env := EnvFor(errors.New("no control groups"))
 	i := slices.IndexFunc(env, func(kv string) bool { return strings.HasPrefix(kv, missing+"=") })

@@ -355,7 +355,7 @@ func TestPushDuringARebase(t *testing.T) {
 		t,
 		srv,
 		workorder.Rebase{},
-	); !refusedFor(err, workorder.EndedByGit, `"Theirs"`, "Ann", "--with-foreign") ||
+	); !refusedFor(err, workorder.EndedByGit, `"Theirs"`, "Ann", "--include-others") ||
 		strings.Contains(err.Error(), "Change two") {
 		t.Errorf("%v", err)
 	}
@@ -366,7 +366,7 @@ func TestRebaseOfForeignCommits(t *testing.T) {
 	srv, _ := withTask(t, map[string]string{"g": "other\n"})
 	onRemote(t, srv, target, map[string]string{"z": "z"}, "Theirs \x1b[31m")
 	f, _, _, err := rebaseBox(t, srv, workorder.Rebase{})
-	if !refusedFor(err, workorder.EndedByGit, "Theirs", " 1 ", "--with-foreign") || strings.Contains(err.Error(), "\x1b") {
+	if !refusedFor(err, workorder.EndedByGit, "Theirs", " 1 ", "--include-others") || strings.Contains(err.Error(), "\x1b") {
 		t.Fatalf("%v", err)
 	}
 	if err := f.Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError}); err != nil {

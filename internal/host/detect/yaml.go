@@ -47,7 +47,7 @@ func (d *Draft) YAML() string {
 	w.line("# Limits of a run; fractions count.")
 	w.line("# max_budget_usd: 5.0")
 	w.line("timeout_minutes: 30")
-	w.line("# What may be reached outside; `sandbox-agent policy learn` proposes rules from a run with learn.")
+	w.line("# What may be reached outside; `sandbox-agent network suggest` proposes rules from a run with learn.")
 	w.line("# network: {mode: restricted, learn: true}")
 	for _, l := range d.Omitted {
 		w.line("# left out: %s (%s): %s", l.What, l.At, l.Reason)

@@ -20,10 +20,16 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
+// Keys of the file.
+const (
+	presetsKey = "presets"
+	oldKey     = "environments" // until the previous release
+)
+
 // sources are the keys of which an entry has one.
 var sources = []string{"preset", "sandbox", "flake", "interpreter"}
 
-// noSessions is the value of `session` that takes sessions from an environment.
+// noSessions is the value of `session` that turns sessions of a preset off.
 const noSessions = "none"
 
 // keys are those of the file.
@@ -62,9 +68,10 @@ var keys = func() *yamlkeys.Schema {
 			Item: &yamlkeys.Schema{Kind: yamlkeys.Text, AllowEmpty: true, Check: checkWritten},
 		}},
 	}}
+	entries := &yamlkeys.Schema{Kind: yamlkeys.Mapping, Item: entry}
 	return &yamlkeys.Schema{
 		Kind: yamlkeys.Object,
-		Keys: []yamlkeys.Key{{Name: "environments", Schema: &yamlkeys.Schema{Kind: yamlkeys.Mapping, Item: entry}}},
+		Keys: []yamlkeys.Key{{Name: presetsKey, Schema: entries}, {Name: oldKey, Schema: entries}},
 	}
 }()
 
@@ -98,8 +105,8 @@ func checkWritten(d *yamlkeys.Decoder, v *yamlkeys.Value) {
 	}
 }
 
-// readFile reads the file of environments. A file with a mistake has none. An entry that cannot be used is a problem, and
-// the other entries can be used.
+// readFile reads the presets of the file, none if it has a mistake. An unusable entry is a problem of its own: the other
+// entries can be used.
 func (l *loader) readFile(file string) error {
 	b, err := yamlkeys.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) && !l.o.Named {
@@ -112,9 +119,9 @@ func (l *loader) readFile(file string) error {
 	if err != nil {
 		return err
 	}
-	for _, f := range root.Get("environments").Entries() {
+	for _, f := range slices.Concat(root.Get(oldKey).Entries(), root.Get(presetsKey).Entries()) {
 		e := entry{v: f.Value, getenv: l.o.Getenv}
-		made, err := l.environment(&e, f.Name, file)
+		made, err := l.preset(&e, f.Name, file)
 		if err == nil {
 			err = made.Check()
 		}
@@ -127,18 +134,18 @@ func (l *loader) readFile(file string) error {
 	return nil
 }
 
-// entry is an environment as the file has it: what it is made of, and what takes the place of what that says.
+// entry is a preset in the file: its source and the values that override those of the source.
 type entry struct {
 	v      *yamlkeys.Value
 	getenv func(string) string
-	unset  []string // variables of this program that it names and that are not set
+	unset  []string // variables of this program that the entry names and that are not set
 }
 
 func (e *entry) text(key string) string { return e.v.Get(key).Str() }
 
 var reference = regexp.MustCompile(`\$\$|\$\{[^}]*\}`)
 
-// expand puts variables of this program in place of ${NAME}, and $ in place of $$. One that is not set keeps the entry from being used.
+// expand replaces ${NAME} with this program's variable, and $$ with $. A variable that is not set makes the entry unusable.
 func (e *entry) expand(s string) string {
 	return reference.ReplaceAllStringFunc(s, func(m string) string {
 		if m == "$$" {
@@ -153,7 +160,7 @@ func (e *entry) expand(s string) string {
 	})
 }
 
-func (l *loader) environment(e *entry, name, file string) (code.Preset, error) {
+func (l *loader) preset(e *entry, name, file string) (code.Preset, error) {
 	from, image, project, descr := e.expand(e.text("sandbox")), e.expand(e.text("image")), e.expand(e.text("project")),
 		e.expand(e.text("description"))
 	var env []string
@@ -194,7 +201,7 @@ func (l *loader) environment(e *entry, name, file string) (code.Preset, error) {
 		made.CodeArgument, made.Driver = code.TakesCodeArgument(made.Interpreter), code.InferDriver(made.Interpreter)
 	}
 	if made.Program != "" && (backend != "" || image != "" || stdin != "" || e.text("network") != "" || session != "") {
-		return made, fmt.Errorf("artifact %s isolates by itself: backend, image, stdin_mode, network and session are not asked of it", from)
+		return made, fmt.Errorf("artifact %s isolates itself: remove backend, image, stdin_mode, network and session", from)
 	}
 	number := func(key string) float64 { return e.v.Get(key).Number() }
 	made.Name, made.Source = name, file
@@ -227,7 +234,7 @@ func (l *loader) environment(e *entry, name, file string) (code.Preset, error) {
 	return made, nil
 }
 
-// absolute is a path of the file: below its folder, or the user's home where it begins with ~/.
+// absolute resolves a path in the file: relative to the file's directory, or to the user's home if it begins with ~/.
 func absolute(path, file string) string {
 	if rest, ok := strings.CutPrefix(path, "~/"); ok {
 		if home, err := os.UserHomeDir(); err == nil {
@@ -240,7 +247,7 @@ func absolute(path, file string) string {
 	return filepath.Join(filepath.Dir(file), path)
 }
 
-// seen is how a file was when it was read.
+// seen identifies the version of a file that was read.
 type seen struct {
 	there bool
 	size  int64

@@ -47,7 +47,7 @@ With --session the code runs in an interpreter that keeps its state between
 calls, and has the variables of its first call. A session ends after five
 minutes without use, or after an hour.
 
-PRESET is node, python, shell, another one of 'env list', or the path of an
+PRESET is node, python, shell, another one of 'preset list', or the path of an
 artifact.`,
 		Example: `  sandbox-agent run python 'print(6 * 7)'
   sandbox-agent run node -f script.js
@@ -62,7 +62,7 @@ artifact.`,
 			}
 			switch rest = args; {
 			case o.q.Preset == "":
-				return exiterr.New(workorder.ExitUsage, errors.New("no preset given"), runExample+"; list presets with: sandbox-agent env list")
+				return exiterr.New(workorder.ExitUsage, errors.New("no preset given"), runExample+"; list presets with: sandbox-agent preset list")
 			case len(rest) > 1, len(rest) == 1 && o.file != "":
 				return exiterr.New(workorder.ExitUsage, errors.New("give the code once: as one argument, with -f, or on standard input"), runExample)
 			}

@@ -27,7 +27,8 @@ func NewCmdNetwork(f *cmdutil.Factory) *cobra.Command {
 		Long: `Changes the network of a sandbox at once: open connections are closed, commands
 and published ports stay. The change survives stop and reset. Without a mode it
 prints the present one. Only sandboxes of the runtime box can be restricted. See
-'help networks'.`,
+'help networks'. For a sandbox with the name of a command below, write
+'network -- NAME'.`,
 		Example: `  sandbox-agent network dev
   sandbox-agent network dev none
   sandbox-agent network shop restricted --allow registry.npmjs.org`,

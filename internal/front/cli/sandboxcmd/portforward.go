@@ -11,7 +11,8 @@ import (
 func NewCmdPortForward(f *cmdutil.Factory) *cobra.Command {
 	return &cobra.Command{
 		Use: app.EndpointsCommand + " SANDBOX", Hidden: true, Args: cmdutil.OneSandbox,
-		Short: "Serve a sandbox's endpoints (started by the command that publishes them)",
-		RunE:  func(cmd *cobra.Command, args []string) error { return f.Endpoints().Serve(cmd.Context(), args[0]) },
+		Aliases: []string{"porter"}, // for programs that began before this one was updated
+		Short:   "Serve a sandbox's endpoints (started by the command that publishes them)",
+		RunE:    func(cmd *cobra.Command, args []string) error { return f.Endpoints().Serve(cmd.Context(), args[0]) },
 	}
 }

@@ -29,28 +29,25 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// NewCmdPolicy makes the command.
+// NewCmdPolicy returns the hidden command that network suggest and network check had until the previous release.
 func NewCmdPolicy(f *cmdutil.Factory) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "policy", Short: "Propose and check rules of restricted networks", Args: cmdutil.NoArgs,
-		Long: `In a restricted network the agent, all commands and inner containers reach only
-what its rules name. Rules are in the project file under network.allow: see 'help
-networks'.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newPolicyLearnCmd(f), newPolicyCheckCmd(f))
+	cmd := &cobra.Command{Use: "policy", Hidden: true, Short: "Propose and check rules of restricted networks"}
+	learn := NewCmdNetworkSuggest(f)
+	learn.Use = "learn TASK"
+	cmd.AddCommand(learn, NewCmdNetworkCheck(f))
 	return cmd
 }
 
-type policyLearnOptions struct {
+type suggestOptions struct {
 	json, wildcards bool
 	statuses        []string
 }
 
-func newPolicyLearnCmd(f *cmdutil.Factory) *cobra.Command {
-	o := &policyLearnOptions{}
+// NewCmdNetworkSuggest makes the command.
+func NewCmdNetworkSuggest(f *cmdutil.Factory) *cobra.Command {
+	o := &suggestOptions{}
 	cmd := &cobra.Command{
-		Use: "learn TASK", Short: "Propose network rules from the hosts that a task reached", Args: cmdutil.OneTask,
+		Use: "suggest TASK", Short: "Propose network rules from the hosts that a task reached", Args: cmdutil.OneTask,
 		ValidArgsFunction: f.CompleteTasks(false),
 		Long: `Reads what all attempts of a task reached for and prints the smallest list of
 rules that allows it, as YAML for the project file. Each rule says how often and
@@ -60,10 +57,10 @@ there. Review the list before you use it. To learn, run the task once with
   network: {mode: restricted, learn: true}
 
 which refuses nothing that has a name.`,
-		Example: `  sandbox-agent policy learn T-A1B2C3D4
-  sandbox-agent policy learn A1B2 --status refused
-  sandbox-agent policy learn A1B2 --wildcards
-  sandbox-agent policy learn A1B2 --json | jq -r '.allow[].rule'`,
+		Example: `  sandbox-agent network suggest T-A1B2C3D4
+  sandbox-agent network suggest A1B2 --status refused
+  sandbox-agent network suggest A1B2 --wildcards
+  sandbox-agent network suggest A1B2 --json | jq -r '.allow[].rule'`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], f) },
 	}
 	cmd.Flags().StringSliceVar(&o.statuses, "status", nil, "include only refused, learned or allowed hosts (repeatable)")
@@ -78,7 +75,7 @@ func statusNames() []string {
 	return []string{string(workorder.NetworkRefused), string(workorder.NetworkLearned), string(workorder.NetworkAllowed)}
 }
 
-func (o *policyLearnOptions) do(ctx context.Context, id string, f *cmdutil.Factory) error {
+func (o *suggestOptions) do(ctx context.Context, id string, f *cmdutil.Factory) error {
 	opts := netrules.Options{Wildcards: o.wildcards}
 	for _, s := range o.statuses {
 		if !slices.Contains(statusNames(), s) {
@@ -182,16 +179,17 @@ func need(r *netrules.Rule) string {
 	return s
 }
 
-func newPolicyCheckCmd(f *cmdutil.Factory) *cobra.Command {
+// NewCmdNetworkCheck makes the command.
+func NewCmdNetworkCheck(f *cmdutil.Factory) *cobra.Command {
 	project, asJSON := "", false
 	cmd := &cobra.Command{
 		Use: "check [RULE...] HOST[:PORT]", Short: "Check whether rules allow a host",
 		Long: `Prints which rule allows a host at a port (default 443), or which one would. The
 default rules are those of the project. The exit code is 1 when the host is
 refused.`,
-		Example: `  sandbox-agent policy check registry.npmjs.org
-  sandbox-agent policy check '*.example.com' api.example.com:8443
-  sandbox-agent policy check -p my-app 192.0.2.7:5432`,
+		Example: `  sandbox-agent network check registry.npmjs.org
+  sandbox-agent network check '*.example.com' api.example.com:8443
+  sandbox-agent network check -p my-app 192.0.2.7:5432`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs a host", cmd.CommandPath()),

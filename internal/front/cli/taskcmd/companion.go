@@ -16,8 +16,9 @@ import (
 func NewCmdCompanion(f *cmdutil.Factory) *cobra.Command {
 	return &cobra.Command{
 		Use: app.CompanionCommand, Hidden: true, Args: cmdutil.NoArgs,
-		Short: "Serve a run from this machine (started by create)",
-		RunE:  func(cmd *cobra.Command, _ []string) error { return runCompanion(cmd.Context(), f) },
+		Aliases: []string{"companion"}, // for a create that began before this program was updated
+		Short:   "Serve a run from this machine (started by create)",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runCompanion(cmd.Context(), f) },
 	}
 }
 
@@ -29,7 +30,7 @@ func runCompanion(ctx context.Context, f *cmdutil.Factory) error {
 	}
 	out, ok := f.Stdout.(io.WriteCloser)
 	if !ok {
-		return app.Usagef("companion is started by create")
+		return app.Usagef(app.CompanionCommand + " is started by create")
 	}
 	return companion.Serve(ctx, f.Stdin, out, be.Engine, log)
 }

@@ -23,7 +23,7 @@ type createOptions struct {
 const (
 	ifExistsFail     = "fail"
 	ifExistsContinue = "continue"
-	ifExistsTell     = "tell" // the order's word for ifExistsContinue
+	ifExistsTell     = "tell" // the order's word for ifExistsContinue, not in help and completion
 )
 
 // NewCmdCreate makes the command.
@@ -94,7 +94,7 @@ sandbox; --task then adds to it.`,
 	// It can only fail for a flag that does not exist.
 	planned := func(r, _ *taskstore.Record) bool { return r.Status == workorder.StatusPlanned }
 	_ = cmd.RegisterFlagCompletionFunc("from-plan", f.CompleteTasks(false, planned))
-	values := []string{ifExistsFail, ifExistsContinue, ifExistsTell}
+	values := []string{ifExistsFail, ifExistsContinue}
 	_ = cmd.RegisterFlagCompletionFunc("if-exists", cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -111,7 +111,7 @@ func (o *createOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 		r.IfExists = true
 	case ifExistsFail, "":
 	default:
-		return app.Usagef("--if-exists %q is neither %s nor %s nor %s", o.ifExists, ifExistsFail, ifExistsContinue, ifExistsTell)
+		return app.Usagef("--if-exists %q is neither %s nor %s", o.ifExists, ifExistsFail, ifExistsContinue)
 	}
 	r.Plan, r.Flags = o.plan, o.run.Flags // a plan has changed them
 	out, err := t.Create(ctx, r)

@@ -35,8 +35,8 @@ and the new commits are kept beside it.
 
 When the branch moves, the previous head is kept on the remote, and a comment on
 the pull request says which commits changed and why. The command refuses to move
-commits that other people pushed since the last attempt; --with-foreign moves
-them, too. Commits that are pushed during the rebase are never overwritten.`,
+commits that other people pushed since the last attempt; --include-others
+moves them, too. Commits that are pushed during the rebase are never overwritten.`,
 		Example: `  sandbox-agent rebase T-A1B2C3D4
   sandbox-agent rebase --pr 7 --project my-app
   sandbox-agent rebase A1B2 --onto release-2`,
@@ -53,7 +53,8 @@ them, too. Commits that are pushed during the rebase are never overwritten.`,
 	flags := cmd.Flags()
 	flags.IntVar(&o.next.pr, "pr", 0, "number of the pull request (default: the task's)")
 	flags.StringVar(&o.onto, "onto", "", "branch to rebase onto (default: the task's base branch)")
-	flags.BoolVar(&o.foreign, "with-foreign", false, "also move commits that other people pushed to the branch")
+	flags.BoolVar(&o.foreign, "include-others", false, "also move commits that other people pushed to the branch")
+	cmdutil.OldFlag(flags, "with-foreign", "include-others")
 	for _, flag := range []string{"task", "task-file"} {
 		// A rebase adds nothing to the task. The call can only fail for a flag that does not exist.
 		_ = flags.MarkHidden(flag)

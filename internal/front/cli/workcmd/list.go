@@ -107,15 +107,15 @@ func NewCmdWatch(f *cmdutil.Factory) *cobra.Command {
 
 // NewCmdPrune makes the command.
 func NewCmdPrune(f *cmdutil.Factory) *cobra.Command {
-	before, dry, force, asJSON := "1w", false, false, false
+	minAge, dry, force, asJSON := "1w", false, false, false
 	cmd := &cobra.Command{
 		Use: "prune", Short: "Delete sandboxes that have not changed for long", Args: cmdutil.NoArgs,
-		Long: `Deletes the sandboxes with a branch that were last changed before --before, with
+		Long: `Deletes the sandboxes with a branch that have not changed for --older-than, with
 their branches. Sandboxes that run stay. A branch with commits that exist
 nowhere else is deleted only with --force, or after a question at a terminal.`,
-		Example: "  sandbox-agent prune --dry-run\n  sandbox-agent prune --before 2w",
+		Example: "  sandbox-agent prune --dry-run\n  sandbox-agent prune --older-than 2w",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			old, err := parseBefore(before)
+			old, err := parseAge(minAge)
 			if err != nil {
 				return err
 			}
@@ -143,15 +143,16 @@ nowhere else is deleted only with --force, or after a question at a terminal.`,
 			return errors.Join(errs...)
 		},
 	}
-	cmd.Flags().StringVar(&before, "before", before, "minimum age of the last change, such as 12h, 3d, 2w or 1mo")
+	cmd.Flags().StringVar(&minAge, "older-than", minAge, "minimum age of the last change, such as 12h, 3d, 2w or 1mo")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print each deleted one as JSON")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be deleted, and delete nothing")
 	cmd.Flags().BoolVar(&force, "force", false, "discard commits that exist nowhere else and files that cannot be saved")
+	cmdutil.OldFlag(cmd.Flags(), "before", "older-than")
 	return cmd
 }
 
-// parseBefore reads a time in hours, days, weeks or months.
-func parseBefore(s string) (time.Duration, error) {
+// parseAge reads a time in hours, days, weeks or months.
+func parseAge(s string) (time.Duration, error) {
 	const day = 24 * time.Hour
 	for _, u := range []struct {
 		suffix string
@@ -165,5 +166,5 @@ func parseBefore(s string) (time.Duration, error) {
 			}
 		}
 	}
-	return 0, exiterr.New(workorder.ExitUsage, fmt.Errorf("--before %q is not a time", s), "give a number with h, d, w or mo, such as 1w")
+	return 0, exiterr.New(workorder.ExitUsage, fmt.Errorf("--older-than %q is not a time", s), "give a number with h, d, w or mo, such as 1w")
 }

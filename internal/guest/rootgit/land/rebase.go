@@ -123,7 +123,7 @@ func (rb *Rebaser) Plan(ctx context.Context, c *claim.Result) (*RebasePlan, erro
 	}
 	return nil, &RebaseError{
 		fmt.Sprintf(
-			"others pushed %d commits to %s since the last attempt%s: --with-foreign rebases them as well, `sandbox-agent continue %s` "+
+			"others pushed %d commits to %s since the last attempt%s: --include-others rebases them as well, `sandbox-agent continue %s` "+
 				"includes them first",
 			len(list), rb.Ledger.Branch(), b.String(), id,
 		),

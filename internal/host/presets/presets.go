@@ -1,5 +1,5 @@
-// Package presets knows the environments in which code can run here: presets, what the user's file says, and
-// artifacts in a directory. It reloads them when they change and keeps the last valid ones.
+// Package presets reads the presets in which code can run: the built-in ones, those of the user's file, and artifacts in a
+// directory. It reloads them when they change and keeps the last valid ones.
 package presets
 
 import (
@@ -18,19 +18,19 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
 )
 
-// Options are where environments are looked for.
+// Options say where presets are.
 type Options struct {
-	// File is the user's; it need not be there, unless it is Named.
+	// File is the user's. Only a Named one has to exist.
 	File  string
 	Named bool
-	// Dir has artifacts, each in a folder or behind a link; it need not be there.
+	// Dir has artifacts: directories, or links to them. It does not have to exist.
 	Dir    string
 	Getenv func(string) string
 	// Warn, if non-nil, receives one line for each unusable or overridden preset.
 	Warn func(string)
 }
 
-// Problem is why an environment cannot be used.
+// Problem is the reason why a preset cannot be used.
 type Problem struct {
 	Name   string `json:"name"`
 	Source string `json:"source"`
@@ -39,13 +39,13 @@ type Problem struct {
 }
 
 func (p Problem) Error() string {
-	return fmt.Sprintf("environment %s (%s): %v", p.Name, p.Source, p.Err)
+	return fmt.Sprintf("preset %s (%s): %v", p.Name, p.Source, p.Err)
 }
 
 // Unwrap returns the reason.
 func (p Problem) Unwrap() error { return p.Err }
 
-// Registry knows them. Its methods may be called concurrently.
+// Registry has the presets. Its methods may be called concurrently.
 type Registry struct {
 	o Options
 
@@ -56,10 +56,10 @@ type Registry struct {
 	looked   time.Time
 }
 
-// lookEvery bounds how often it is looked for what has changed.
+// lookEvery is the minimum time between two checks for changes.
 const lookEvery = time.Second
 
-// Open reads the environments. The error is all that is wrong with the file; the registry has what there is without it.
+// Open reads the presets. The error has all mistakes of the file; the registry then has the presets without it.
 func Open(o Options) (*Registry, error) {
 	if o.Warn == nil {
 		o.Warn = func(string) {}
@@ -84,8 +84,8 @@ func (r *Registry) reload() (changed bool, err error) {
 	l.scan()
 	l.look(r.o.File)
 	if err := l.readFile(r.o.File); err != nil {
-		r.seen, r.looked = l.seen, time.Now() // it is not read again until it changes again
-		return false, fmt.Errorf("read environments: %w", err)
+		r.seen, r.looked = l.seen, time.Now() // until it changes again
+		return false, fmt.Errorf("read presets: %w", err)
 	}
 	all := byName(l.names)
 	changed = !slices.EqualFunc(all, r.all, equal)
@@ -117,21 +117,21 @@ func (r *Registry) Refresh() (changed bool, err error) {
 	return r.reload()
 }
 
-// Presets are those that there are, by name.
+// Presets returns the presets, sorted by name.
 func (r *Registry) Presets() []code.Preset {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.all)
 }
 
-// Problems are those that cannot be used, with the reason.
+// Problems returns the presets that cannot be used, with the reasons.
 func (r *Registry) Problems() []Problem {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.problems)
 }
 
-// Problem is why there is no environment of a name; nil where none was found that cannot be used.
+// Problem returns why a preset cannot be used; nil if no unusable one has the name.
 func (r *Registry) Problem(name string) error {
 	for _, p := range r.Problems() {
 		if p.Name == name {
@@ -164,20 +164,20 @@ func (l *loader) problem(name, source string, err error) {
 	l.warnings = append(l.warnings, strings.ReplaceAll(p.Error(), "\n", "; "))
 }
 
-// add adds an environment; the later one of a name counts.
+// add adds a preset. It overrides a former one of the same name.
 func (l *loader) add(e code.Preset) {
 	if old, ok := l.names[e.Name]; ok {
-		l.warnings = append(l.warnings, fmt.Sprintf("environment %s of %s takes the place of that of %s", e.Name, e.Source, old.Source))
+		l.warnings = append(l.warnings, fmt.Sprintf("preset %s of %s overrides that of %s", e.Name, e.Source, old.Source))
 	}
 	l.names[e.Name] = e
 	if e.Source != l.o.File {
 		return
 	}
-	// A broken one of a folder is not missed.
+	// The file's preset is used instead of an unusable artifact of that name.
 	l.problems = slices.DeleteFunc(l.problems, func(p Problem) bool { return p.Name == e.Name })
 }
 
-// Scan reads the artifacts of a folder alone.
+// Scan reads the artifacts of a directory only.
 func Scan(dir string) ([]code.Preset, []Problem) {
 	l := loader{o: Options{Dir: dir}, names: map[string]code.Preset{}, seen: map[string]seen{}}
 	l.scan()
@@ -188,13 +188,13 @@ func byName(names map[string]code.Preset) []code.Preset {
 	return slices.SortedFunc(maps.Values(names), func(a, b code.Preset) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// scan reads the artifacts of the folder.
+// scan reads the artifacts of the directory.
 func (l *loader) scan() {
 	l.look(l.o.Dir)
 	list, err := os.ReadDir(l.o.Dir)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			l.warnings = append(l.warnings, fmt.Sprintf("read environments: %v", err))
+			l.warnings = append(l.warnings, fmt.Sprintf("read presets: %v", err))
 		}
 		return
 	}

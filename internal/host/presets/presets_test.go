@@ -52,9 +52,9 @@ func TestFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	good(t, filepath.Join(dir, "art"), "inner")
-	file := filepath.Join(dir, "environments.yaml")
+	file := filepath.Join(dir, "presets.yaml")
 	put(t, file, `
-environments:
+presets:
   python: {preset: python, timeout_seconds: 1.5, memory_mb: 64}
   a: &a {sandbox: art, timeout_seconds: 2}
   merged: {<<: *a, timeout_seconds: 3}
@@ -104,12 +104,23 @@ environments:
 	}
 }
 
+// The key of the previous release is read, also beside the present one, which overrides it.
+func TestOldKey(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "environments.yaml")
+	put(t, file, "environments: {a: {preset: shell}, b: {preset: shell}}\npresets: {b: {preset: node}}\n", 0o644)
+	r, err := Open(Options{File: file, Named: true, Getenv: func(string) string { return "" }})
+	if err != nil || names(r.Presets()) != "a b node python shell" || find(t, r, "b").Driver != sandbox.DriverNode {
+		t.Errorf("%v, %v", r.Presets(), err)
+	}
+}
+
 // All that is wrong with a file is told, and nothing of it holds.
 func TestBroken(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "e.yaml")
 	put(t, file, `
-environments:
+presets:
   a: {preset: python, sandbox: x}
   b: {}
   c: {preset: python, timeout_seconds: -1, network: some, unknown: 1}
@@ -184,23 +195,23 @@ func TestRefresh(t *testing.T) {
 			t.Errorf("again: %v, %v", changed, err)
 		}
 	}
-	put(t, file, "environments: {x: {preset: shell}}\n", 0o644)
+	put(t, file, "presets: {x: {preset: shell}}\n", 0o644)
 	refresh("node python shell x", true, false)
-	put(t, file, "environments: {x: {preset: shell}", 0o644)
+	put(t, file, "presets: {x: {preset: shell}", 0o644)
 	refresh("node python shell x", false, true)
 	good(t, filepath.Join(folder, "g"), "g")
 	refresh("node python shell x", false, true)
-	put(t, file, "environments: {y: {preset: shell}}\n", 0o644)
+	put(t, file, "presets: {y: {preset: shell}}\n", 0o644)
 	refresh("g node python shell y", true, false)
 	refresh("g node python shell y", false, false)
-	put(t, file+".new", "environments: {z: {preset: shell}}\n", 0o644)
+	put(t, file+".new", "presets: {z: {preset: shell}}\n", 0o644)
 	// As large and as old, as all files of some stores are.
 	if err := errors.Join(os.Chtimes(file+".new", at, at), os.Rename(file+".new", file)); err != nil {
 		t.Fatal(err)
 	}
 	at = at.Add(-time.Second)
 	refresh("g node python shell z", true, false)
-	put(t, file, "environments: {y: {preset: shell}}\n", 0o644)
+	put(t, file, "presets: {y: {preset: shell}}\n", 0o644)
 	refresh("g node python shell y", true, false)
 	put(t, filepath.Join(folder, "g", "metadata.json"), `{"name":"other","backend":"jail"}`, 0o644)
 	refresh("node other python shell y", true, false)

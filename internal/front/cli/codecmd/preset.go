@@ -31,24 +31,31 @@ func completePresets(f *cmdutil.Factory) cobra.CompletionFunc {
 	}
 }
 
-// NewCmdEnv makes the command.
-func NewCmdEnv(f *cmdutil.Factory) *cobra.Command {
+// NewCmdPreset makes the command.
+func NewCmdPreset(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "env", Short: "List and check presets of 'run'", Args: cmdutil.NoArgs,
-		Long: `Presets are the built-in ones, those of environments.yaml in the configuration
-directory, and the artifacts in its directory environments.
-SANDBOX_AGENT_ENVIRONMENTS and SANDBOX_AGENT_ENVIRONMENTS_DIR name another file
-and directory. docs/environments.md has the keys of the file.`,
+		Use: "preset", Short: "List and check presets of 'run'", Args: cmdutil.NoArgs,
+		Long: `Presets are the built-in ones, those of presets.yaml in the configuration
+directory, and the artifacts in its directory presets. SANDBOX_AGENT_PRESETS and
+SANDBOX_AGENT_PRESETS_DIR name another file and directory. docs/presets.md has
+the keys of the file.`,
 	}
-	cmd.AddCommand(newEnvListCmd(f), newEnvValidateCmd(f))
+	cmd.AddCommand(newPresetListCmd(f), newPresetValidateCmd(f))
 	return cmd
 }
 
-func newEnvListCmd(f *cmdutil.Factory) *cobra.Command {
+// NewCmdEnv returns the hidden command that had the name of preset until the previous release.
+func NewCmdEnv(f *cmdutil.Factory) *cobra.Command {
+	cmd := NewCmdPreset(f)
+	cmd.Use, cmd.Hidden = "env", true
+	return cmd
+}
+
+func newPresetListCmd(f *cmdutil.Factory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List presets", Args: cmdutil.NoArgs,
-		Example: "  sandbox-agent env list\n  sandbox-agent env list --json",
+		Example: "  sandbox-agent preset list\n  sandbox-agent preset list --json",
 		RunE: func(*cobra.Command, []string) error {
 			r, err := f.Code().Presets(f.Warn)
 			if err != nil {
@@ -66,7 +73,7 @@ func listPresets(f *cmdutil.Factory, all []code.Preset, asJSON bool) error {
 		return f.JSON(all)
 	}
 	w := tabwriter.NewWriter(f.Stdout, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "ENVIRONMENT\tBACKEND\tSESSIONS\tSOURCE\tDESCRIPTION")
+	fmt.Fprintln(w, "PRESET\tBACKEND\tSESSIONS\tSOURCE\tDESCRIPTION")
 	for _, p := range all {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", text.Clean(p.Name), cmp.Or(string(p.Runtime), "auto"), cmp.Or(string(p.Driver), "-"),
 			text.Clean(p.Source), text.Clean(p.Description))
@@ -74,11 +81,11 @@ func listPresets(f *cmdutil.Factory, all []code.Preset, asJSON bool) error {
 	return w.Flush()
 }
 
-func newEnvValidateCmd(f *cmdutil.Factory) *cobra.Command {
+func newPresetValidateCmd(f *cmdutil.Factory) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
-		Use: "validate [FILE]", Short: "Check the file of presets", Example: `  sandbox-agent env validate
-  sandbox-agent env validate ./environments.yaml`,
+		Use: "validate [FILE]", Short: "Check the file of presets", Example: `  sandbox-agent preset validate
+  sandbox-agent preset validate ./presets.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) <= 1 {
 				return nil
@@ -100,7 +107,7 @@ func newEnvValidateCmd(f *cmdutil.Factory) *cobra.Command {
 				return exiterr.New(workorder.ExitInvalid, err, "")
 			}
 			n := len(r.Presets())
-			return f.Done(asJSON, map[string]int{"valid": n}, "%d environments can be used", n)
+			return f.Done(asJSON, map[string]int{"valid": n}, "%d presets can be used", n)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -218,7 +225,7 @@ func newArtifactListCmd(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list [DIR]", Aliases: []string{"ls"}, Short: "List artifacts",
 		Example: "  sandbox-agent artifact list\n  sandbox-agent artifact list ./artifacts --json",
-		Long: `Lists the artifacts in the directory environments of the configuration
+		Long: `Lists the artifacts in the directory presets of the configuration
 directory, or in another one.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) <= 1 {

@@ -68,20 +68,20 @@ printf %s "$2" | result/bin/run
 	}
 }
 
-// Environments of the user's file: variables reach the code and nothing else, each backend is what it says.
-func TestEnvironmentsFile(t *testing.T) {
+// Presets of the user's file: variables reach the code and nothing else, each backend is what it says.
+func TestPresetsFile(t *testing.T) {
 	t.Parallel()
 	u := newCarefulUser(t)
 	const secret = "s3cret-of-the-environment"
-	file := u.put("environments.yaml", `
-environments:
+	file := u.put("presets.yaml", `
+presets:
   jailed: {preset: shell, backend: jail, inherit_vars: [GIVEN], env: {MORE: "${GIVEN}-x"}}
   contained: {preset: shell, backend: container, inherit_vars: [GIVEN], project: .}
   boxed: {preset: shell, backend: box}
   quick: {preset: python, timeout_seconds: 0.5}
   nix: {flake: "github:a/b"}
 `, 0o644)
-	u.env = append(u.env, "SANDBOX_AGENT_ENVIRONMENTS="+file, "GIVEN="+secret)
+	u.env = append(u.env, "SANDBOX_AGENT_PRESETS="+file, "GIVEN="+secret)
 	run := func(want string, code int, args ...string) {
 		t.Helper()
 		if c := u.run("", append([]string{"run"}, args...)...); c.code != code || c.stdout != want {
