@@ -2,6 +2,7 @@ package rootgit
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -252,7 +254,7 @@ func TestSetupsLeftoversAreNotWritten(t *testing.T) {
 		}
 	}
 	f.write(t, "deps/changed", "of the agent")
-	gittest.Git(t, ws, "add", "deps/taken")
+	gittest.Git(t, ws, "add", "-f", "deps/taken")
 	gittest.Git(t, ws, "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-q", "-m", "take")
 	if err := os.Remove(filepath.Join(ws, "deps/gone")); err != nil {
 		t.Fatal(err)
@@ -270,6 +272,39 @@ func TestSetupsLeftoversAreNotWritten(t *testing.T) {
 		[]string{"deps/changed", "deps/taken"},
 	) {
 		t.Errorf("the branch has %q", got)
+	}
+}
+
+// `git add -A` of the agent takes no file that setup left, and nothing that is added to a directory of packages.
+func TestAgentsGitIgnoresSetupsLeftovers(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, map[string]string{"tracked": "1", "web/page": "x"})
+	ws := f.Repos.Workspace
+	for _, path := range []string{"lock [1]", ".pnpm-store/v10/a", "node_modules/a/a", "web/.venv/b", "vendor/bundle/c", "target/d", "gen/e"} {
+		f.write(t, path, "setup")
+	}
+	for i := range tree.ManyFiles {
+		f.write(t, fmt.Sprintf("many/%d", i), "setup")
+	}
+	if err := f.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"lock [1]", "node_modules/new/a", "web/.venv/new", "target/new", "many/new", "gen/new", "web/new"} {
+		f.write(t, path, "agent")
+	}
+	gittest.Git(t, ws, "add", "-A")
+	gittest.Git(t, ws, "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-q", "-m", "all")
+	if got := gittest.Git(t, ws, "diff", "--name-only", f.base, "HEAD"); got != "gen/new\nweb/new" {
+		t.Errorf("the agent committed %q", got)
+	}
+	l := f.land(t)
+	if got := gittest.Git(t, ws, "diff", "--name-only", f.base, "HEAD"); l.Err != nil || got != "gen/new\nlock [1]\nweb/new" {
+		t.Errorf("%v: the branch has %q", l.Err, got)
+	}
+	if got := f.seen(); !slices.ContainsFunc(got, func(e workorder.Event) bool {
+		return e.Type == workorder.EventWarning && strings.Contains(e.Text, "lock [1]")
+	}) {
+		t.Errorf("the changed file is not named: %+v", got)
 	}
 }
 

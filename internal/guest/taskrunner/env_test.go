@@ -24,6 +24,7 @@ func TestCommandEnv(t *testing.T) {
 	for _, want := range []string{
 		"FROM_THE_IMAGE=1", "HOME=/home/sandbox", "USER=sandbox", "A=project", "KEY=secret", "CI=", "GIT_TERMINAL_PROMPT=0",
 		"GIT_AUTHOR_NAME=Agent", "GIT_COMMITTER_EMAIL=a@example.org", "SANDBOX_AGENT_TASK_ID=T-A1B2C3D4", "SANDBOX_AGENT_WORKSPACE=/workspace",
+		"npm_config_store_dir=/home/sandbox/.local/share/pnpm/store", "PIP_CACHE_DIR=/home/sandbox/.cache/pip",
 	} {
 		if !slices.Contains(env, want) {
 			t.Errorf("%s is missing", want)

@@ -116,9 +116,28 @@ func list(env map[string]string) []string {
 	return all
 }
 
+// packageStores keeps what package managers download out of the work tree: directories of the home, by variable.
+var packageStores = map[string]string{
+	"npm_config_store_dir":  ".local/share/pnpm/store", // pnpm up to 10
+	"pnpm_config_store_dir": ".local/share/pnpm/store",
+	"YARN_CACHE_FOLDER":     ".cache/yarn",
+	"BUN_INSTALL_CACHE_DIR": ".cache/bun",
+	"PIP_CACHE_DIR":         ".cache/pip",
+	"UV_CACHE_DIR":          ".cache/uv",
+	"POETRY_CACHE_DIR":      ".cache/pypoetry",
+	"CARGO_HOME":            ".cargo",
+	"GOMODCACHE":            "go/pkg/mod",
+	"GRADLE_USER_HOME":      ".gradle",
+	"COMPOSER_CACHE_DIR":    ".cache/composer",
+	"NUGET_PACKAGES":        ".nuget/packages",
+}
+
 // imageEnv returns the environment without the project's variables and the secrets.
 func imageEnv(o *workorder.Order) map[string]string {
 	merged := map[string]string{}
+	for name, dir := range packageStores {
+		merged[name] = workorder.SandboxHome + "/" + dir
+	}
 	for _, kv := range os.Environ() {
 		if k, v, ok := strings.Cut(kv, "="); ok {
 			merged[k] = v
@@ -126,7 +145,7 @@ func imageEnv(o *workorder.Order) map[string]string {
 	}
 	maps.Copy(merged, map[string]string{
 		"HOME": workorder.SandboxHome, "USER": workorder.SandboxUser, "LOGNAME": workorder.SandboxUser,
-		"SHELL": "/bin/bash", "LANG": "C.UTF-8", "TERM": "dumb", "CI": "1", "PWD": workorder.Workspace,
+		"SHELL": "/bin/bash", "LANG": "C.UTF-8", "TERM": "dumb", "CI": "true", "PWD": workorder.Workspace,
 		"GIT_TERMINAL_PROMPT": "0",
 		"GIT_AUTHOR_NAME":     o.Author.Name, "GIT_AUTHOR_EMAIL": o.Author.Email,
 		"GIT_COMMITTER_NAME": o.Author.Name, "GIT_COMMITTER_EMAIL": o.Author.Email,

@@ -300,14 +300,15 @@ func (st *AgentConfig) hide(ctx context.Context, list []remote.ConfigFile) error
 	if err != nil {
 		return err
 	}
-	var skip, exclude strings.Builder
+	var skip strings.Builder
+	var exclude []string
 	for _, s := range list {
 		switch has := theirs[s.Path]; {
 		case has == s.Base:
 		case has != "":
 			skip.WriteString(s.Path + "\x00")
 		default:
-			exclude.WriteString("/" + excludable.Replace(s.Path) + "\n")
+			exclude = append(exclude, s.Path)
 		}
 	}
 	if skip.Len() > 0 {
@@ -317,11 +318,7 @@ func (st *AgentConfig) hide(ctx context.Context, list []remote.ConfigFile) error
 			return err
 		}
 	}
-	if exclude.Len() == 0 {
-		return nil
-	}
-	_, err = st.Work.shell(ctx, "mkdir -p .git/info && cat >>.git/info/exclude", exclude.String())
-	return err
+	return st.Work.exclude(ctx, exclude)
 }
 
 // excludable writes a path as a pattern that matches it alone; it cannot express a line end.

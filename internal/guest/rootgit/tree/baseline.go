@@ -14,7 +14,7 @@ import (
 )
 
 // Files that setup leaves in the work tree (a lock file that `npm install` wrote) are
-// not the agent's work. Baseline records them, and Commit leaves them out unless the agent
+// not the agent's work. The agent's git ignores them, and a record lets Commit leave them out unless the agent
 // changed them. The record is a file, so that rescue can read it, too.
 
 func (s *Checkpointer) baselineFile() string { return filepath.Join(s.Repos.Dir, "baseline") }
@@ -38,6 +38,9 @@ func (s *Checkpointer) RecordSetupFiles(ctx context.Context) error {
 	}
 	restored, err := s.RestoredPaths(ctx)
 	if err != nil {
+		return err
+	}
+	if err := s.excludeDirs(ctx, restored); err != nil {
 		return err
 	}
 	// Setup's files are in no commit of the task, except for an earlier attempt's work or a setting.
@@ -68,18 +71,75 @@ func (s *Checkpointer) RecordSetupFiles(ctx context.Context) error {
 		delete(noted, path)
 	}
 	var b strings.Builder
+	var untracked []string
 	for _, path := range slices.Sorted(maps.Keys(noted)) {
 		b.WriteString(noted[path] + "\x00" + path + "\x00")
+		if isNew(noted[path]) {
+			untracked = append(untracked, path)
+		}
 	}
 	if err := os.WriteFile(s.baselineFile(), []byte(b.String()), 0o600); err != nil {
 		return fmt.Errorf("record the files of setup: %w", err)
 	}
-	return nil
+	return s.Work.exclude(ctx, untracked)
 }
 
-// asSetupLeft returns the entries, by path, in which an index differs from head and that are unchanged since
-// setup.
-func (s *Checkpointer) asSetupLeft(ctx context.Context, t git.Repo, head string) (map[string]string, error) {
+// isNew reports whether an entry of the record is a file that HEAD does not have.
+func isNew(entry string) bool { return strings.HasSuffix(entry, " A") }
+
+// packageDirs are names of directories that only package managers and compilers write to.
+var packageDirs = []string{
+	"node_modules", ".pnpm-store", ".yarn", ".venv", "venv", "vendor", "bundle", ".bundle", "target", "__pycache__", ".tox", ".nox",
+	".gradle", ".m2", ".cargo", ".cache", "_build", "elm-stuff", ".stack-work", "dist-newstyle", ".dart_tool", "bower_components", "Pods",
+}
+
+// ManyFiles is the number of files from which an untracked directory is excluded as a whole: git compares each
+// untracked file with each pattern.
+const ManyFiles = 200
+
+// excludeDirs makes git ignore directories of packages that setup made, also files that are added to them later. A directory
+// with restored files is not one of them.
+func (s *Checkpointer) excludeDirs(ctx context.Context, restored []string) error {
+	t, files := s.Repos.Tree(), map[string]int{}
+	list := []string{"ls-files", "-z", "--others", "--exclude-standard"}
+	err := t.Each(ctx, func(path string) {
+		for dir := filepath.Dir(path); dir != "."; dir = filepath.Dir(dir) {
+			files[dir]++
+		}
+	}, list...)
+	if err != nil {
+		return err
+	}
+	var dirs []string
+	err = t.Each(ctx, func(path string) {
+		dir, ok := strings.CutSuffix(path, "/")
+		full := slices.Contains(packageDirs, filepath.Base(dir)) || files[dir] >= ManyFiles
+		work := slices.ContainsFunc(restored, func(p string) bool { return strings.HasPrefix(p, path) })
+		if ok && files[dir] > 0 && full && !work { // a repository inside the work tree is listed without its files
+			dirs = append(dirs, path)
+		}
+	}, append(list, "--directory", "--no-empty-directory")...)
+	if err != nil {
+		return err
+	}
+	return s.Work.exclude(ctx, dirs)
+}
+
+// exclude makes git ignore untracked paths of the work tree.
+func (t *WorkTree) exclude(ctx context.Context, paths []string) error {
+	if len(paths) == 0 {
+		return nil
+	}
+	var patterns strings.Builder
+	for _, path := range paths {
+		patterns.WriteString("/" + excludable.Replace(path) + "\n")
+	}
+	_, err := t.shell(ctx, "mkdir -p .git/info && cat >>.git/info/exclude", patterns.String())
+	return err
+}
+
+// setupRecord returns the entries, by path, in which the work tree differed from HEAD after setup.
+func (s *Checkpointer) setupRecord() (map[string]string, error) {
 	noted, err := os.ReadFile(s.baselineFile())
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -90,6 +150,16 @@ func (s *Checkpointer) asSetupLeft(ctx context.Context, t git.Repo, head string)
 	was := map[string]string{}
 	for fields := strings.Split(string(noted), "\x00"); len(fields) > 1; fields = fields[2:] {
 		was[fields[1]] = fields[0]
+	}
+	return was, nil
+}
+
+// asSetupLeft returns the entries, by path, in which an index differs from head and that are unchanged since
+// setup.
+func (s *Checkpointer) asSetupLeft(ctx context.Context, t git.Repo, head string) (map[string]string, error) {
+	was, err := s.setupRecord()
+	if err != nil {
+		return nil, err
 	}
 	if len(was) == 0 {
 		return nil, nil

@@ -72,9 +72,22 @@ func (c *Committer) commit(ctx context.Context, message func(*Conflicts) string)
 			return err
 		}
 	}
-	staged := false
-	if err := t.Each(ctx, func(string) { staged = true }, "diff-index", "--cached", "--name-only", "-z", "HEAD", "--"); err != nil {
+	was, err := c.Checkpoints.setupRecord()
+	if err != nil {
 		return err
+	}
+	staged := false
+	var setup []string
+	if err := t.Each(ctx, func(path string) {
+		staged = true
+		if isNew(was[path]) {
+			setup = append(setup, path)
+		}
+	}, "diff-index", "--cached", "--name-only", "-z", "HEAD", "--"); err != nil {
+		return err
+	}
+	if len(setup) > 0 {
+		c.Repos.Warn("files that setup made and the agent changed are committed: %s", Named(setup))
 	}
 	if staged {
 		if old == "" {

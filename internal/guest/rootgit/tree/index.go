@@ -206,12 +206,18 @@ func (x *Index) borrow(ctx context.Context, t git.Repo, large map[string]bool) e
 	return t.Run(ctx, "update-index", "-z", "--index-info")
 }
 
-// forced returns the ignored files that are part of the work all the same.
-func (x *Index) forced() []string {
-	if x.Ledger.Load() != nil {
-		return nil
+// forced returns the ignored files that are part of the work all the same, or will be if the agent changes them.
+func (x *Index) forced() (paths []string) {
+	if x.Ledger.Load() == nil {
+		paths = slices.Clone(x.Ledger.Forced)
 	}
-	return x.Ledger.Forced
+	was, _ := x.Checkpoints.setupRecord() // asSetupLeft reports the error
+	for path, entry := range was {
+		if isNew(entry) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
 }
 
 // present reports whether the work tree has, under that path, something that an index can
