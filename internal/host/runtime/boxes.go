@@ -9,15 +9,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// CacheVolume is shared by all boxes of an engine, unless a user names another; the guest locks what it uses.
+// CacheVolume is the volume shared by all boxes of an engine, unless a user names another; the guest locks what it uses.
 const CacheVolume = "sandbox-agent-cache"
 
-// bridgeMTU is the default of an engine's default network.
-const bridgeMTU = 1500
+const bridgeMTU = 1500 // default of an engine's default network
 
-// OuterMTU is the MTU on the box's way out, if it is smaller than that of the box's own
-// interface: behind a tunnel the larger one makes downloads hang. It is 0 if nothing is
-// known or nothing must be set.
+// OuterMTU returns the MTU of the host's default route if it is smaller than that of a box's interface: behind a tunnel, a
+// larger one makes downloads hang. It returns 0 if the MTU is unknown or need not be set.
 func OuterMTU(info Info) int {
 	if !info.Local {
 		return 0
@@ -33,7 +31,6 @@ func OuterMTU(info Info) int {
 	return i.MTU
 }
 
-// defaultRoute is the interface of the default route in the kernel's table.
 func defaultRoute(table string) string {
 	for line := range strings.Lines(table) {
 		// Interface, destination, gateway, flags, ..., mask.
@@ -44,7 +41,7 @@ func defaultRoute(table string) string {
 	return ""
 }
 
-// HostImages returns the ids, by name, of the service images that the engine can hand to the box.
+// HostImages returns the ids, by name, of the service images that the engine can pass to the box.
 func HostImages(ctx context.Context, engine Runtime, services []workorder.Service) map[string]string {
 	ic, ok := engine.(ImageStore)
 	if !ok {

@@ -2,29 +2,26 @@ package runtime
 
 import "fmt"
 
-// DeniedError is an engine whose socket this user may not open.
+// DeniedError means that this user may not open an engine's socket.
 type DeniedError struct {
 	Socket string
-	// Group may open the socket; empty when it is not known.
-	Group string
+	Group  string // may open the socket; "" if unknown
 }
 
-func (e *DeniedError) Error() string { return "no right to use the socket " + e.Socket }
+func (e *DeniedError) Error() string { return "permission denied for the socket " + e.Socket }
 
-// Unwrap makes it an engine that does not answer, for those who only want to know that.
 func (e *DeniedError) Unwrap() error { return ErrUnavailable }
 
-// Hint is what the user can do about it.
 func (e *DeniedError) Hint() string {
 	if e.Group == "" {
 		return fmt.Sprintf(
-			"the engine's socket is open to root alone: look at `ls -l %s`, or point DOCKER_HOST at an engine that you may use",
+			"only root may use the engine's socket: see `ls -l %s`, or point DOCKER_HOST at another engine",
 			e.Socket,
 		)
 	}
 	return fmt.Sprintf(
-		"the group %s may use the engine: `sudo usermod -aG "+
-			"%[1]s \"$USER\"`, then log in again (who may use it has the rights of root on this machine)",
+		"add yourself to the group %s, which may use the engine: `sudo usermod -aG "+
+			"%[1]s \"$USER\"`, then log in again (its members have root's rights on this machine)",
 		e.Group,
 	)
 }

@@ -10,16 +10,14 @@ import (
 )
 
 const (
-	// statePoll is how often a box's state is read beside its stream, and streamGrace how
-	// long its stream may take to end after the box.
+	// statePoll is the interval for reading a box's state next to its stream; streamGrace is the time for its stream to end
+	// after the box.
 	statePoll   = 2 * time.Second
 	streamGrace = time.Second
-	// listTimeout bounds one read of a box's state.
 	listTimeout = 15 * time.Second
 )
 
-// ErrLogStreamOpen means that a log stream outlived its box. The rest of the output can be read
-// without following.
+// ErrLogStreamOpen means that a log stream outlived its box. The rest of the output can be read without following.
 var ErrLogStreamOpen = errors.New("the engine did not end the sandbox's output")
 
 // Follower is the part of an engine that following needs.
@@ -34,7 +32,6 @@ type AttemptFilter struct {
 	ID string // empty for a record of an older version, whose box has no such label
 }
 
-// Instances implements Follower.
 func (a AttemptFilter) Instances(ctx context.Context, labels map[string]string) ([]Instance, error) {
 	if labels = maps.Clone(labels); a.ID != "" {
 		labels[workorder.LabelAttempt] = a.ID
@@ -42,7 +39,7 @@ func (a AttemptFilter) Instances(ctx context.Context, labels map[string]string) 
 	return a.Follower.Instances(ctx, labels)
 }
 
-// Find returns the task's box; nil if there is none.
+// Find returns the task's box; nil if it does not exist.
 func Find(ctx context.Context, e Follower, taskID string) (*Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -53,9 +50,8 @@ func Find(ctx context.Context, e Follower, taskID string) (*Instance, error) {
 	return &boxes[0], nil
 }
 
-// Follow copies the output of the task's box until it ends. An engine may not end the
-// stream of a container that has exited (20.10 does so now and then on a loaded machine),
-// so Follow also reads the box's state.
+// Follow copies the output of the task's box until it ends. It also reads the box's state: an engine may not end the stream of
+// an exited container (seen with 20.10 on a loaded machine).
 func Follow(ctx context.Context, e Follower, taskID string, o LogOptions) error {
 	box, err := Find(ctx, e, taskID)
 	if err != nil || box == nil {

@@ -12,18 +12,17 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// SandboxRuntime creates and manages standalone sandboxes. The first process of each is a guest, which is reached over a
-// stream. The methods may be called concurrently; their errors are those of Runtime. Instances, Logs, Stop and Remove are
-// those of a Runtime.
+// SandboxRuntime creates and manages standalone sandboxes. Their first process is a guest, which the host reaches over a
+// stream. Methods may be called concurrently and return the errors of Runtime.
 type SandboxRuntime interface {
 	// Capabilities returns what the runtime supports on this machine. The error is ErrUnavailable if the engine does not
 	// answer, ErrIsolation if this machine lacks a requirement.
 	Capabilities(ctx context.Context) ([]Capability, error)
 	// Create creates a sandbox and starts it. It leaves none after an error.
 	Create(ctx context.Context, spec SandboxSpec) (id string, err error)
-	// Start restarts an ended sandbox with its files. It is not an error if the sandbox runs.
+	// Start restarts a stopped sandbox with its files. It is not an error if the sandbox runs.
 	Start(ctx context.Context, id string) error
-	// Stream connects to the guest. Read returns errors from inside the sandbox. ctx bounds the connecting, not the stream.
+	// Stream connects to the guest. Read returns errors from inside the sandbox. ctx bounds only the connection attempt.
 	Stream(ctx context.Context, id string) (io.ReadWriteCloser, error)
 	Instances(ctx context.Context, labels map[string]string) ([]Instance, error)
 	Logs(ctx context.Context, id string, o LogOptions) error
@@ -31,9 +30,9 @@ type SandboxRuntime interface {
 	Remove(ctx context.Context, id string) error
 }
 
-// LocalFiles is implemented by a SandboxRuntime whose sandboxes have their files in directories of this machine.
+// LocalFiles is a SandboxRuntime whose sandboxes have their files in directories of the host.
 type LocalFiles interface {
-	// FilesGone reports whether the directory with a sandbox's files was deleted. Start recreates it, empty.
+	// FilesGone reports whether the directory with a sandbox's files was deleted. Start recreates it without files.
 	FilesGone(id string) bool
 }
 
@@ -103,29 +102,29 @@ type SandboxSpec struct {
 // ContainerEngine is an engine that can restart a box and connect to a command in it.
 type ContainerEngine interface {
 	Runtime
-	// StartWithInput restarts an ended box, writes stdin to its standard input and closes it.
+	// StartWithInput restarts a stopped box, writes stdin to its standard input and closes it.
 	StartWithInput(ctx context.Context, id string, stdin io.Reader) error
-	// ExecStream runs a command in a box as root; the stream is its standard input and output. Read returns the command's
-	// errors. ctx bounds the start, not the stream.
+	// ExecStream runs a command in a box as root and returns its standard input and output. Read returns the command's errors.
+	// ctx bounds only the start.
 	ExecStream(ctx context.Context, id string, argv []string) (io.ReadWriteCloser, error)
 }
 
-// Mount is a directory or file of this machine in a sandbox; both paths are absolute. Jails store it under the names below.
+// Mount is a directory or file of the host in a sandbox, with absolute paths. Records of jails have the JSON names.
 type Mount struct {
 	Source   string `json:"Host"`
 	Target   string `json:"Inside"`
 	ReadOnly bool
 }
 
-// Renewer is a SandboxRuntime whose sandboxes have the guest and its configuration among their own files.
+// Renewer is a SandboxRuntime whose sandboxes contain the guest and its configuration.
 type Renewer interface {
-	// Renew writes both into a sandbox that has ended, before Start: they name what is mounted now. It changes
-	// nothing of one that runs, or was never started.
+	// Renew writes both into a stopped sandbox before Start, since they name its current mounts. It does not change a running
+	// sandbox, or one that was never started.
 	Renew(ctx context.Context, id string, spec SandboxSpec) error
 }
 
-// Hold holds the sources of mounts, and returns a configuration with which the guest verifies them. The caller closes
-// held when the sandbox has started.
+// Hold opens the sources of mounts, and returns a configuration with which the guest verifies them. The caller closes held when
+// the sandbox has started.
 func Hold(mounts []Mount, config wire.Config) (held *mountid.Held, verified wire.Config, err error) {
 	all := make([]mountid.Mount, len(mounts))
 	for i, m := range mounts {
@@ -141,11 +140,10 @@ func Hold(mounts []Mount, config wire.Config) (held *mountid.Held, verified wire
 	return held, config, nil
 }
 
-// ErrNotStarted means that a sandbox was never started: its creation still runs, or was killed.
-var ErrNotStarted = errors.New("it was never finished")
+// ErrNotStarted means that a sandbox was never started: its creation is in progress, or was killed.
+var ErrNotStarted = errors.New("creation not completed")
 
 // ErrExited means that the sandbox has no running guest. The sandbox may still exist.
-var ErrExited = errors.New("it has ended")
+var ErrExited = errors.New("exited")
 
-// ErrInvalidMount means that a path of the host cannot be mounted.
-var ErrInvalidMount = errors.New("cannot be mounted")
+var ErrInvalidMount = errors.New("invalid mount")

@@ -7,27 +7,26 @@ import (
 	"time"
 )
 
-// stopPoll is the pause between two tries to find a box that is being made, or whose engine is away.
+// stopPoll is the interval for finding a box that is being created, or whose engine is unavailable.
 const stopPoll = 100 * time.Millisecond
 
-// Stopper stops one box, of a task or of the cache's upkeep, while other code follows it. Its methods may be called
-// concurrently; call Wait only after the last Ask.
+// Stopper stops one box while other code follows it. Its methods may be called concurrently; call Wait after the last Request.
 type Stopper struct {
-	// Find returns the box; nil if there is none to stop, ErrCreating while it is being made.
+	// Find returns the box; nil if there is none to stop, ErrCreating while it is being created.
 	Find func(context.Context) (*Instance, error)
 	// Stop is Runtime.Stop.
 	Stop func(ctx context.Context, id string, grace time.Duration) error
-	// Failed is called with the error of a stop that did not succeed, but not after the stop's context has ended.
+	// Failed receives the error of a failed stop, unless the stop's context has ended.
 	Failed func(error)
 
 	mu    sync.Mutex
-	last  chan struct{} // closed when the latest gentle stop is over
+	last  chan struct{} // closed when the latest graceful stop has ended
 	under sync.WaitGroup
 }
 
-// Request stops the box with this grace, or kills it with a grace of 0, and does not wait for its end. It waits, until ctx
-// ends, for a box that is being made and for an engine that is away. A second signal would make a box hurry, so a gentle
-// stop waits for the one before it; a kill does not wait.
+// Request stops the box with this grace, or kills it with a grace of 0. It returns at once. The stop waits, until ctx ends, for
+// a box that is being created and for an unavailable engine. A graceful stop waits for the previous one, since a second
+// signal would make the box hurry; a kill does not wait.
 func (s *Stopper) Request(ctx context.Context, grace time.Duration) {
 	before, over := s.turn(grace)
 	s.under.Go(func() {
@@ -61,7 +60,7 @@ func (s *Stopper) turn(grace time.Duration) (before <-chan struct{}, over chan s
 	return before, over
 }
 
-// Wait returns when no stop is under way. A stop ends with its context.
+// Wait waits for all stops to end. A stop ends with its context.
 func (s *Stopper) Wait() { s.under.Wait() }
 
 func (s *Stopper) stop(ctx context.Context, grace time.Duration) error {

@@ -8,28 +8,23 @@ import (
 )
 
 // ErrCreating means that the box is still being created.
-var ErrCreating = errors.New("the sandbox is being made")
+var ErrCreating = errors.New("the sandbox is being created")
 
-// Watcher watches one box, of a task or of the cache's upkeep, until it has ended.
+// Watcher watches one box until it ends.
 type Watcher struct {
-	// Find returns the box; nil if it is gone.
+	// Find returns the box; nil if it does not exist.
 	Find func(context.Context) (*Instance, error)
 	// Read reads the box's output until its stream ends, or all the rest if the box has ended. A broken stream is not an
 	// error. If it returns done, the watch ends.
-	Read func(context.Context, *Instance) (done bool, err error)
-	// Away is called once when the engine stops answering; it may be nil.
-	Away func(error)
-	// Patience is how long to wait for an engine that does not answer.
-	Patience time.Duration
-	// Pause is the time between two looks at the box.
-	Pause time.Duration
-	// Now is the clock; nil means time.Now.
-	Now func() time.Time
+	Read     func(context.Context, *Instance) (done bool, err error)
+	Away     func(error)      // called once when the engine stops answering; may be nil
+	Patience time.Duration    // for an engine that does not answer
+	Pause    time.Duration    // between two checks of the box
+	Now      func() time.Time // nil means time.Now
 }
 
-// Watch returns nil when the box has ended or is gone, or when Read is done. It continues over broken streams and restarts
-// of the engine. Its error is Find's or Read's, the context's cause, or wraps ErrUnavailable for an engine that stayed
-// away.
+// Watch returns nil when the box has ended or does not exist, or when Read is done. It continues across broken streams and
+// restarts of the engine. Its error is Find's or Read's, the context's cause, or ErrUnavailable after Patience.
 func (w *Watcher) Watch(ctx context.Context) error {
 	now := w.Now
 	if now == nil {
@@ -59,12 +54,12 @@ func (w *Watcher) Watch(ctx context.Context) error {
 			away = time.Time{}
 			done, err := w.Read(ctx, box)
 			if errors.Is(err, ErrNotFound) && !box.Running() {
-				return nil // it was removed after it was found
+				return nil // it was removed after Find
 			}
 			if done || err != nil || !box.Running() {
 				return err
 			}
-			// The stream ends a moment before the state says so.
+			// The stream ends shortly before the state changes.
 			if after, err := w.Find(ctx); err == nil && (after == nil || !after.Running()) {
 				continue
 			}

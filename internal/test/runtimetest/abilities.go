@@ -19,12 +19,6 @@ func (s suite) abilities(t *testing.T) {
 	if x, ok := s.e.(runtime.Execer); ok {
 		t.Run("exec", func(t *testing.T) { s.execs(t, x) })
 	}
-	if c, ok := s.e.(runtime.Committer); ok {
-		t.Run("commit", func(t *testing.T) { s.commits(t, c) })
-	}
-	if p, ok := s.e.(runtime.Pauser); ok {
-		t.Run("pause", func(t *testing.T) { s.pauses(t, p) })
-	}
 	if i, ok := s.e.(runtime.ImageStore); ok {
 		t.Run("images", func(t *testing.T) { s.images(t, i) })
 	}
@@ -156,59 +150,6 @@ func (s suite) begun(t *testing.T, id string) {
 	t.Helper()
 	if err := s.e.Logs(t.Context(), id, runtime.LogOptions{Follow: true, Stdout: lineSeen{}}); !errors.Is(err, errSeen) {
 		t.Fatalf("follow: %v", err)
-	}
-}
-
-func (s suite) commits(t *testing.T, c runtime.Committer) {
-	t.Helper()
-	id := s.start(t, "wait\n")
-	s.begun(t, id)
-	ref := CommittedImage(s.spec)
-	image, err := c.Commit(t.Context(), id, ref)
-	if err != nil || image == "" {
-		t.Fatalf("commit: %q, %v", image, err)
-	}
-	if boxes, err := s.e.Instances(t.Context(), s.spec.Labels); err != nil || len(boxes) != 1 || boxes[0].State != "running" {
-		t.Errorf("after a commit the sandbox is %+v, %v", boxes, err)
-	}
-	s.remove(t, id)
-	again := suite{s.e, s.spec}
-	again.spec.Image = ref
-	box := again.start(t, "x\n")
-	if end := await(t, s.e, again.spec); !strings.Contains(end.Status, "(7)") {
-		t.Errorf("a sandbox of the image: %s", end.Status)
-	}
-	s.remove(t, box)
-	if _, err := c.Commit(t.Context(), id, ref); !errors.Is(err, runtime.ErrNotFound) {
-		t.Errorf("commit of an absent sandbox: %v", err)
-	}
-}
-
-func (s suite) pauses(t *testing.T, p runtime.Pauser) {
-	t.Helper()
-	id := s.start(t, "wait\n")
-	s.begun(t, id)
-	state := func(want string) {
-		t.Helper()
-		if boxes, err := s.e.Instances(t.Context(), s.spec.Labels); err != nil || len(boxes) != 1 || boxes[0].State != want || !boxes[0].Running() {
-			t.Errorf("the sandbox is %+v, %v, want %s", boxes, err, want)
-		}
-	}
-	for _, step := range []struct {
-		do   func(context.Context, string) error
-		want string
-	}{{p.Pause, "paused"}, {p.Pause, "paused"}, {p.Resume, "running"}, {p.Resume, "running"}, {p.Pause, "paused"}} {
-		if err := step.do(t.Context(), id); err != nil {
-			t.Errorf("to %s: %v", step.want, err)
-		}
-		state(step.want)
-	}
-	s.remove(t, id) // paused or not
-	if err := p.Pause(t.Context(), id); !errors.Is(err, runtime.ErrNotFound) {
-		t.Errorf("pause an absent sandbox: %v", err)
-	}
-	if err := p.Resume(t.Context(), id); !errors.Is(err, runtime.ErrNotFound) {
-		t.Errorf("resume an absent sandbox: %v", err)
 	}
 }
 

@@ -3,7 +3,6 @@ package runtimetest
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"strings"
 
@@ -14,8 +13,6 @@ var (
 	_ runtime.Copier     = (*Fake)(nil)
 	_ runtime.Execer     = (*Fake)(nil)
 	_ runtime.ImageStore = (*Fake)(nil)
-	_ runtime.Committer  = (*Fake)(nil)
-	_ runtime.Pauser     = (*Fake)(nil)
 )
 
 // Exec runs the program of Programs with the command's name; it ignores user, folder and environment.
@@ -49,36 +46,4 @@ func (f *Fake) Exec(ctx context.Context, id string, cmd runtime.ExecSpec) (int, 
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
-}
-
-// Commit makes an image with the program of the box's image. Files are not kept.
-func (f *Fake) Commit(_ context.Context, id, ref string) (string, error) {
-	c, _, err := f.get(id)
-	if err != nil {
-		return "", err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.Programs[ref] = f.Programs[c.spec.Image]
-	return "sha256:" + ref, nil
-}
-
-// Pause implements runtime.Pauser; the box's program runs on nevertheless.
-func (f *Fake) Pause(_ context.Context, id string) error { return f.set(id, "running", "paused") }
-
-// Resume implements runtime.Pauser.
-func (f *Fake) Resume(_ context.Context, id string) error { return f.set(id, "paused", "running") }
-
-func (f *Fake) set(id, from, to string) error {
-	c, _, err := f.get(id)
-	if err != nil {
-		return err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if c.State != from && c.State != to {
-		return fmt.Errorf("sandbox %s is %s", id, c.State)
-	}
-	c.State = to
-	return nil
 }

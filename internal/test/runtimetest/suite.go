@@ -22,9 +22,6 @@ const (
 	EchoProgram = "/echo"
 )
 
-// CommittedImage is the image that the suite makes of a box; the caller must remove it.
-func CommittedImage(spec runtime.ContainerSpec) string { return spec.Image + "-committed" }
-
 // Echo is the program that the suite expects under the spec's image: it copies its
 // standard input to standard output, prints "noise" on standard error, writes "kept" to
 // /out/file, waits for SIGTERM if the input is "wait", and exits with 7. With the argument "size" it

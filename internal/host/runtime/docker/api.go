@@ -17,8 +17,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
-// Client is the part of the engine's API that package provision uses. Its errors
-// wrap runtime.ErrUnavailable if the engine does not answer.
+// Client is the API for package provision. Its errors wrap runtime.ErrUnavailable if the engine does not answer.
 type Client struct {
 	c    *client.Client
 	host string
@@ -27,8 +26,8 @@ type Client struct {
 // Client returns the API client, for work without boxes (building images).
 func (e *Engine) Client() Client { return Client{e.c, e.host} }
 
-// reached adds runtime.ErrUnavailable, or a *runtime.DeniedError, to an error of the connection. Other errors stay as they are:
-// the text of the engine's answer may quote the connection to a registry.
+// reached adds runtime.ErrUnavailable, or a *runtime.DeniedError, to an error of the connection. Other errors stay unchanged:
+// their text may quote the connection to a registry.
 func (c Client) reached(err error) error {
 	if err == nil || !client.IsErrConnectionFailed(err) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -39,31 +38,28 @@ func (c Client) reached(err error) error {
 	return fmt.Errorf("%w: %w", runtime.ErrUnavailable, err)
 }
 
-// Info asks the engine about itself.
 func (c Client) Info(ctx context.Context) (system.Info, error) {
 	v, err := c.c.Info(ctx)
 	return v, c.reached(err)
 }
 
-// ImageInspect describes an image.
 func (c Client) ImageInspect(ctx context.Context, ref string, o ...client.ImageInspectOption) (imagetypes.InspectResponse, error) {
 	v, err := c.c.ImageInspect(ctx, ref, o...)
 	return v, c.reached(err)
 }
 
-// ImageList lists images.
 func (c Client) ImageList(ctx context.Context, o imagetypes.ListOptions) ([]imagetypes.Summary, error) {
 	v, err := c.c.ImageList(ctx, o)
 	return v, c.reached(err)
 }
 
-// ImageBuild builds an image; the response's body reports the progress.
+// ImageBuild builds an image. The response's body reports the progress.
 func (c Client) ImageBuild(ctx context.Context, buildContext io.Reader, o build.ImageBuildOptions) (build.ImageBuildResponse, error) {
 	v, err := c.c.ImageBuild(ctx, buildContext, o)
 	return v, c.reached(err)
 }
 
-// ImagePull pulls an image; the returned stream reports the progress.
+// ImagePull pulls an image. The stream reports the progress.
 func (c Client) ImagePull(ctx context.Context, ref string, o imagetypes.PullOptions) (io.ReadCloser, error) {
 	v, err := c.c.ImagePull(ctx, ref, o)
 	return v, c.reached(err)
@@ -75,7 +71,7 @@ func (c Client) ImageRemove(ctx context.Context, ref string, o imagetypes.Remove
 	return v, c.reached(err)
 }
 
-// ImageImport makes an image of a tar archive; the returned stream reports the progress.
+// ImageImport creates an image from a tar archive. The stream reports the progress.
 func (c Client) ImageImport(
 	ctx context.Context, src imagetypes.ImportSource, ref string, o imagetypes.ImportOptions,
 ) (io.ReadCloser, error) {
@@ -83,13 +79,11 @@ func (c Client) ImageImport(
 	return v, c.reached(err)
 }
 
-// ContainerList lists containers.
 func (c Client) ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error) {
 	v, err := c.c.ContainerList(ctx, o)
 	return v, c.reached(err)
 }
 
-// ContainerCreate creates a container and does not start it.
 func (c Client) ContainerCreate(
 	ctx context.Context, cfg *container.Config, h *container.HostConfig, n *network.NetworkingConfig, p *ocispec.Platform, name string,
 ) (container.CreateResponse, error) {
@@ -103,7 +97,6 @@ func (c Client) CopyFromContainer(ctx context.Context, id, path string) (io.Read
 	return r, stat, c.reached(err)
 }
 
-// ContainerRemove removes a container.
 func (c Client) ContainerRemove(ctx context.Context, id string, o container.RemoveOptions) error {
 	return c.reached(c.c.ContainerRemove(ctx, id, o))
 }

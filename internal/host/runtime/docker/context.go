@@ -2,7 +2,6 @@ package docker
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,16 +10,13 @@ import (
 	"path/filepath"
 )
 
-// endpoint is the address of an engine.
 type endpoint struct {
-	host string
-	// tlsDir holds ca.pem, cert.pem and key.pem, or is empty.
-	tlsDir string
+	host   string
+	tlsDir string // of ca.pem, cert.pem and key.pem; may be empty
 }
 
-// currentEndpoint finds the engine as the docker command does: DOCKER_HOST, then
-// DOCKER_CONTEXT, then the current context of the docker configuration. An empty host
-// is the platform's default socket.
+// currentEndpoint finds the engine as the docker command does: DOCKER_HOST, then DOCKER_CONTEXT, then the current context of
+// the docker configuration. An empty host is the platform's default socket.
 func currentEndpoint(getenv func(string) string) (endpoint, error) {
 	if h := getenv("DOCKER_HOST"); h != "" {
 		e := endpoint{host: h}
@@ -64,7 +60,7 @@ func currentContext(dir string) (string, error) {
 }
 
 func contextEndpoint(dir, name string) (endpoint, error) {
-	id := digest(name)
+	id := fmt.Sprintf("%x", sha256.Sum256([]byte(name))) // the context's directory
 	b, err := os.ReadFile(filepath.Join(dir, "contexts", "meta", id, "meta.json"))
 	if err != nil {
 		return endpoint{}, fmt.Errorf("read docker context %q: %w", name, err)
@@ -87,10 +83,4 @@ func contextEndpoint(dir, name string) (endpoint, error) {
 		e.tlsDir = tls
 	}
 	return e, nil
-}
-
-// digest is the folder name under which the docker command keeps a context.
-func digest(name string) string {
-	sum := sha256.Sum256([]byte(name))
-	return hex.EncodeToString(sum[:])
 }

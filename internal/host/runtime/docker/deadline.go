@@ -16,13 +16,12 @@ import (
 const (
 	// answerTimeout bounds a request that engines answer within seconds, also on a loaded machine.
 	answerTimeout = time.Minute
-	// commitTime bounds an image of gigabytes.
-	commitTime = 15 * time.Minute
-	// abandonTime is how long the creation of a container is waited for after its caller has given up.
+	commitTime    = 15 * time.Minute // for gigabytes
+	// abandonTime bounds the wait for the creation of a container after the caller's context has ended.
 	abandonTime = 3 * time.Second
-	// abandonedTime bounds cleaning up for a caller that has given up.
+	// abandonedTime bounds the cleanup for a caller whose context has ended.
 	abandonedTime = 5 * time.Second
-	// stateEvery is between two looks whether the container is still there to which a stream is being opened.
+	// stateEvery is the interval of checks whether the container of a stream that is being opened still exists.
 	stateEvery = time.Second
 )
 
@@ -31,7 +30,7 @@ func (e *api) answered(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, e.answerTime)
 }
 
-// cleanup returns a context for cleaning up, also after ctx has ended: then a user waits for the program's end.
+// cleanup returns a context for a cleanup. It is short after ctx has ended, since a user waits for the program to exit.
 func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := removeTimeout
 	if ctx.Err() != nil {
@@ -40,7 +39,7 @@ func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), limit)
 }
 
-// opened bounds the wait for the beginning of an answer by answerTimeout, and not its body.
+// opened bounds the wait for the beginning of a response by answerTimeout, but not its body.
 func (e *api) opened(ctx context.Context, open func(ctx context.Context) (io.ReadCloser, error)) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(e.answerTime, func() { cancel(context.DeadlineExceeded) })
@@ -56,7 +55,7 @@ func (e *api) opened(ctx context.Context, open func(ctx context.Context) (io.Rea
 	return &body{r, cancel}, nil
 }
 
-// body is that of an answer, with the end of its request.
+// body is the body of a response; Close ends its request.
 type body struct {
 	io.ReadCloser
 	cancel context.CancelCauseFunc
@@ -67,8 +66,8 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// hijacked opens a stream of container id, or with "" of one that need not run. The engine's client ignores the context
-// there and waits without end for the answer of an engine that stalls, or whose container is removed meanwhile.
+// hijacked opens a stream of container id; "" means one that need not run. The engine's client ignores the context here, and
+// would wait forever for an engine that hangs, or whose container is being removed.
 func (e *api) hijacked(ctx context.Context, id string, open func() (types.HijackedResponse, error)) (types.HijackedResponse, error) {
 	ctx, cancel := e.answered(ctx)
 	defer cancel()
@@ -96,7 +95,7 @@ func (e *api) hijacked(ctx context.Context, id string, open func() (types.Hijack
 			}
 		}
 		if why != nil {
-			go func() { // when the answer comes after all
+			go func() { // close a late stream
 				if a := <-answers; a.err == nil {
 					a.stream.Close()
 				}
@@ -106,10 +105,10 @@ func (e *api) hijacked(ctx context.Context, id string, open func() (types.Hijack
 	}
 }
 
-// startable returns an error if no stream can be opened to a container any more. An engine that does not say leaves that to the deadline.
+// startable returns an error if no stream can be opened to a container any longer. Without an answer of the engine it returns nil.
 func (e *api) startable(ctx context.Context, id string) error {
 	in, err := e.c.ContainerInspect(ctx, id)
-	if err = e.wrap("look at the sandbox", err); errors.Is(err, runtime.ErrNotFound) {
+	if err = e.wrap("inspect the sandbox", err); errors.Is(err, runtime.ErrNotFound) {
 		return err
 	}
 	if err != nil || in.State == nil {
@@ -117,16 +116,15 @@ func (e *api) startable(ctx context.Context, id string) error {
 	}
 	switch in.State.Status {
 	case container.StateRemoving, container.StateDead:
-		return fmt.Errorf("look at the sandbox: %w: it is being removed", runtime.ErrNotFound)
+		return fmt.Errorf("inspect the sandbox: %w: it is being removed", runtime.ErrNotFound)
 	case container.StateExited:
-		return fmt.Errorf("look at the sandbox: %w", runtime.ErrExited)
+		return fmt.Errorf("inspect the sandbox: %w", runtime.ErrExited)
 	}
 	return nil
 }
 
-// create makes a container. The request is not cancelled with ctx: the engine would go on, and make a container whose
-// id is unknown. After ctx has ended it is waited for shortly, and removed; one that an engine makes still later is
-// collected as never started.
+// create creates a container. It does not cancel the request with ctx: the engine would still create a container, with an
+// unknown id. After ctx has ended, it waits shortly for the container and removes it; gc removes a later one.
 func (e *api) create(ctx context.Context, create func(ctx context.Context) (container.CreateResponse, error)) (string, error) {
 	type answer struct {
 		container.CreateResponse
@@ -143,7 +141,7 @@ func (e *api) create(ctx context.Context, create func(ctx context.Context) (cont
 		if a.error == nil {
 			clean, cancel := cleanup(ctx)
 			defer cancel()
-			_ = e.Remove(clean, a.ID) // gc finds it
+			_ = e.Remove(clean, a.ID) // otherwise gc removes it
 		}
 	}
 	select {

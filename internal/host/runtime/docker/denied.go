@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
-// denied is the error of a socket that this user may not open; nil when err is another one.
+// denied returns the error for a socket that this user may not open; nil if err is another error.
 func denied(host string, err error) error {
 	path, local := strings.CutPrefix(host, "unix://")
 	if !local || !errors.Is(err, fs.ErrPermission) && !strings.Contains(err.Error(), "permission denied") {
@@ -21,8 +21,7 @@ func denied(host string, err error) error {
 	return &runtime.DeniedError{Socket: path, Group: groupOf(path)}
 }
 
-// groupOf is the name of the group that may open the socket; "" when it cannot be known, has no name, or is root's, which is
-// nothing to join.
+// groupOf returns the name of the group that may open the socket; "" if it is unknown, has no name, or is root's.
 func groupOf(socket string) string {
 	var st unix.Stat_t
 	const groupMayOpen = 0o060

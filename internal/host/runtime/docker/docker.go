@@ -1,4 +1,4 @@
-// Package docker runs boxes on a Docker engine by its API, never by its command line.
+// Package docker runs boxes and standalone sandboxes on a Docker engine by its API.
 package docker
 
 import (
@@ -28,35 +28,30 @@ import (
 )
 
 const (
-	// pingTimeout bounds the first contact: a socket that accepts and never answers must not block the user.
+	// pingTimeout bounds the first contact: the socket's process may hang.
 	pingTimeout = 10 * time.Second
-	// listTimeout bounds a list of boxes: a loaded engine takes seconds, also for thousands of them.
+	// listTimeout bounds a list of containers: a loaded engine takes seconds.
 	listTimeout = 30 * time.Second
-	// createTimeout bounds making a container, which has no other bound: it takes seconds on
-	// a loaded machine, and an engine that needs longer is stuck.
+	// createTimeout bounds creating or starting a container, which takes seconds on a loaded machine.
 	createTimeout = 2 * time.Minute
-	// removeTimeout bounds cleaning up after a failed start.
-	removeTimeout = 30 * time.Second
-	// handOverTime bounds the wait until the engine reports that it has passed the order on.
-	// The report usually comes at once, but an engine that was slow to take up the
-	// attachment sends it when the box ends.
+	removeTimeout = 30 * time.Second // of a cleanup
+	// handOverTime bounds the wait until the engine reports that it has passed on the order. It usually reports at once, but
+	// after a slow attachment only when the box ends.
 	handOverTime = time.Second
-	// stopSlack is the time beyond the grace that the engine may need to report a stop.
+	// stopSlack is the time beyond the grace for the engine to report a stop.
 	stopSlack = 20 * time.Second
-	// removeWait bounds the wait for a removal by another process: the engine may need that
-	// long to kill a box and delete a full disk of layers.
+	// removeWait bounds the wait for a removal by another process: the engine may have to kill a box and delete many layers.
 	removeWait = 60 * time.Second
 	removePoll = 50 * time.Millisecond
 )
 
-// Engine is a Docker engine. Its methods manage containers of any purpose.
 type Engine struct{ api }
 
-// api is the connection to an engine, with requests bounded in time.
+// api is the connection to an engine.
 type api struct {
 	c    *client.Client
 	host string
-	// listTime, answerTime and createTime bound requests by their kind.
+	// Limits of requests by their type.
 	listTime, answerTime, createTime time.Duration
 }
 
@@ -129,8 +124,7 @@ func (e *api) Info(ctx context.Context) (runtime.Info, error) {
 	return info, nil
 }
 
-// local reports whether the engine shares this machine's kernel: a Docker
-// Desktop socket is local too, but its boxes run in a virtual machine.
+// local reports whether the engine shares this machine's kernel. The boxes of a local Docker Desktop run in a virtual machine.
 func (e *api) local(kernel string) bool {
 	if !strings.HasPrefix(e.host, "unix://") {
 		return false
@@ -142,7 +136,7 @@ func (e *api) local(kernel string) bool {
 func (e *api) gateway(ctx context.Context) string {
 	n, err := e.c.NetworkInspect(ctx, "bridge", network.InspectOptions{})
 	if cerrdefs.IsNotFound(err) {
-		n, err = e.c.NetworkInspect(ctx, "podman", network.InspectOptions{}) // podman's name for it
+		n, err = e.c.NetworkInspect(ctx, "podman", network.InspectOptions{}) // podman's name for bridge
 	}
 	if err != nil {
 		return ""
@@ -152,8 +146,7 @@ func (e *api) gateway(ctx context.Context) string {
 			return c.Gateway
 		}
 	}
-	// An engine whose gateway was not configured does not list the one it took: it is the
-	// first address of the subnet.
+	// An engine whose gateway was not configured does not list it: it is the first address of the subnet.
 	for _, c := range n.IPAM.Config {
 		if p, err := netip.ParsePrefix(c.Subnet); err == nil && p.Addr().Is4() {
 			return p.Masked().Addr().Next().String()
@@ -167,8 +160,6 @@ var (
 	_ runtime.Execer     = (*Engine)(nil)
 	_ runtime.ImageStore = (*Engine)(nil)
 	_ runtime.Volumes    = (*Engine)(nil)
-	_ runtime.Committer  = (*Engine)(nil)
-	_ runtime.Pauser     = (*Engine)(nil)
 	_ runtime.Prober     = (*Engine)(nil)
 )
 
@@ -186,7 +177,7 @@ func (e *Engine) Run(ctx context.Context, spec runtime.ContainerSpec, stdin io.R
 			return "", fmt.Errorf("create sandbox: image %s: %w", spec.Image, runtime.ErrNotFound)
 		}
 		if cerrdefs.IsConflict(err) {
-			// The engine's own message advises to remove the other one.
+			// The engine's message would advise to remove the other container.
 			return "", fmt.Errorf("create sandbox %s: %w", spec.Name, runtime.ErrConflict)
 		}
 		return "", e.startError("create sandbox", spec, err)
@@ -204,7 +195,7 @@ func (e *Engine) Run(ctx context.Context, spec runtime.ContainerSpec, stdin io.R
 }
 
 func (e *api) start(ctx context.Context, id string, stdin io.Reader) error {
-	// Attached before the start, so that the box cannot miss its input.
+	// Attach before the start, so that the box cannot miss its input.
 	att, err := e.hijacked(ctx, "", func() (types.HijackedResponse, error) {
 		return e.c.ContainerAttach(ctx, id, container.AttachOptions{Stream: true, Stdin: true})
 	})
@@ -217,17 +208,17 @@ func (e *api) start(ctx context.Context, id string, stdin io.Reader) error {
 	if err := e.c.ContainerStart(begin, id, container.StartOptions{}); err != nil {
 		return err
 	}
-	// A box that dies without reading would block the write for ever.
+	// A box that dies without reading would block the write forever.
 	stop := context.AfterFunc(ctx, att.Close)
 	defer stop()
 	if _, err := io.Copy(att.Conn, stdin); err != nil {
-		return fmt.Errorf("hand over the work order: %w", err)
+		return fmt.Errorf("send the work order: %w", err)
 	}
 	if err := att.CloseWrite(); err != nil {
-		return fmt.Errorf("hand over the work order: %w", err)
+		return fmt.Errorf("send the work order: %w", err)
 	}
-	// The stream ends when the engine has passed everything on. Closing it earlier loses
-	// nothing on a socket, but a proxy in between may cut the end of a large order.
+	// The stream ends when the engine has passed on everything. Closing it earlier is safe on a socket, but a proxy may cut off
+	// the end of a large order.
 	done := time.AfterFunc(handOverTime, att.Close)
 	defer done.Stop()
 	_, _ = io.Copy(io.Discard, att.Reader)
@@ -303,8 +294,8 @@ func (e *Engine) Instances(ctx context.Context, labels map[string]string) ([]run
 	return boxes, nil
 }
 
-// refresh asks again about a box that is listed as alive: an engine lists the state on its disk, so on
-// a full disk it lists ended containers as running for ever.
+// refresh inspects a container that is listed as running: an engine lists the state on its disk, so that on a full disk it
+// lists ended containers as running forever.
 func (e *api) refresh(ctx context.Context, b *runtime.Instance) error {
 	c, err := e.c.ContainerInspect(ctx, b.ID)
 	if err != nil {
@@ -338,7 +329,7 @@ func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error
 		err = e.c.ContainerKill(ctx, id, "KILL")
 	} else {
 		if grace >= workorder.LongStop {
-			// A box that does not get the signal lands within its default grace.
+			// Without the signal a box lands within its default grace.
 			_ = e.c.ContainerKill(ctx, id, workorder.LongStopSignal)
 		}
 		secs := int((grace + time.Second - 1) / time.Second)
@@ -364,7 +355,7 @@ func (e *api) Remove(ctx context.Context, id string) error {
 	return e.wrap("remove sandbox", err)
 }
 
-// gone waits for a removal by another process: until it is done, the box is listed and its name taken.
+// gone waits for a removal by another process: until its end the box is listed and its name is in use.
 func (e *api) gone(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, removeWait)
 	defer cancel()
@@ -389,7 +380,7 @@ func (e *api) wrap(doing string, err error) error {
 		return nil
 	}
 	if d := denied(e.host, err); d != nil {
-		return fmt.Errorf("%s: %w", doing, d) // all that the engine's client says beside it is the same again
+		return fmt.Errorf("%s: %w", doing, d) // the client's text adds nothing
 	}
 	switch {
 	case client.IsErrConnectionFailed(err), errors.Is(err, context.DeadlineExceeded), isRefused(err):
@@ -400,16 +391,15 @@ func (e *api) wrap(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// isRefused matches errors of a broken or refused connection that the client returns
-// without a type, by their text.
+// isRefused matches untyped errors of a broken or refused connection by their text.
 func isRefused(err error) bool {
 	s := err.Error()
 	return strings.Contains(s, "connection refused") || strings.Contains(s, "connection reset") ||
 		strings.Contains(s, "EOF") || strings.Contains(s, "permission denied while trying to connect")
 }
 
-// startError names the isolation if the runtime refused its settings. The texts are those
-// of runc and the engine, seen on hosts with a reduced capability set of their own.
+// startError adds runtime.ErrIsolation if the OCI runtime or engine refused the settings. The texts were seen on hosts with
+// reduced capabilities.
 func (e *api) startError(doing string, s runtime.ContainerSpec, err error) error {
 	msg := strings.ToLower(err.Error()) // engines differ in the case of the first letter
 	for _, sign := range refusals {

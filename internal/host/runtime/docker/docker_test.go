@@ -1,8 +1,10 @@
 package docker
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -104,8 +106,9 @@ func TestCurrentEndpoint(t *testing.T) {
 		}
 	}
 	write("config.json", `{"currentContext":"far"}`)
-	write(filepath.Join("contexts", "meta", digest("far"), "meta.json"), `{"Name":"far","Endpoints":{"docker":{"Host":"tcp://far:2376"}}}`)
-	write(filepath.Join("contexts", "tls", digest("far"), "docker", "ca.pem"), "x")
+	far := fmt.Sprintf("%x", sha256.Sum256([]byte("far")))
+	write(filepath.Join("contexts", "meta", far, "meta.json"), `{"Name":"far","Endpoints":{"docker":{"Host":"tcp://far:2376"}}}`)
+	write(filepath.Join("contexts", "tls", far, "docker", "ca.pem"), "x")
 	for _, c := range []struct {
 		name string
 		env  map[string]string
@@ -114,7 +117,7 @@ func TestCurrentEndpoint(t *testing.T) {
 	}{
 		{"nothing set", map[string]string{"HOME": t.TempDir()}, endpoint{}, false},
 		{"DOCKER_HOST wins", map[string]string{"DOCKER_CONFIG": dir, "DOCKER_HOST": "unix:///x.sock"}, endpoint{host: "unix:///x.sock"}, false},
-		{"current context", map[string]string{"DOCKER_CONFIG": dir}, endpoint{"tcp://far:2376", filepath.Join(dir, "contexts", "tls", digest("far"), "docker")}, false},
+		{"current context", map[string]string{"DOCKER_CONFIG": dir}, endpoint{"tcp://far:2376", filepath.Join(dir, "contexts", "tls", far, "docker")}, false},
 		{"default context by name", map[string]string{"DOCKER_CONFIG": dir, "DOCKER_CONTEXT": "default"}, endpoint{}, false},
 		{"absent context", map[string]string{"DOCKER_CONFIG": dir, "DOCKER_CONTEXT": "none"}, endpoint{}, true},
 		{"TLS by environment", map[string]string{"DOCKER_HOST": "tcp://x:2376", "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": "/certs"}, endpoint{"tcp://x:2376", "/certs"}, false},

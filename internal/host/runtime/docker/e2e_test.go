@@ -37,11 +37,6 @@ func TestDocker(t *testing.T) {
 		Name: "sandbox-agent-test-" + id, Image: name, Isolation: workorder.IsolationConfined,
 		Labels: map[string]string{"sandbox-agent.test": id}, CgroupV2: info.CgroupVersion == 2, Seccomp: info.Seccomp,
 	}
-	t.Cleanup(func() {
-		if _, err := e.c.ImageRemove(context.WithoutCancel(t.Context()), runtimetest.CommittedImage(spec), image.RemoveOptions{Force: true, PruneChildren: true}); err != nil {
-			t.Error(err)
-		}
-	})
 	runtimetest.Conformance(t, e, spec)
 	t.Run("nothing is left", func(t *testing.T) {
 		left, err := e.Volumes(t.Context(), map[string]string{"sandbox-agent.test": id})

@@ -16,8 +16,7 @@ import (
 )
 
 const (
-	// endPoll and endWait are for the exit code: an engine closes the stream of a command a moment before it knows it;
-	// a busy one took some tenths of a second.
+	// endPoll and endWait are for the exit code: an engine ends a command's stream shortly before it knows the code.
 	endPoll = 10 * time.Millisecond
 	endWait = 10 * time.Second
 )
@@ -40,9 +39,9 @@ func (e *Engine) Exec(ctx context.Context, id string, c runtime.ExecSpec) (int, 
 	defer stop()
 	if c.Stdin != nil {
 		go func() {
-			// An error means that the command takes no more input, or that the input ended early: the exit code shows it.
+			// An error means that the command reads no more input, or that the input ended early: the exit code shows it.
 			_, _ = io.Copy(conn.Conn, c.Stdin)
-			if c.Terminal == nil { // an engine takes the end of a terminal's input for that of all of it, and cuts the output off
+			if c.Terminal == nil { // with a terminal, an engine would also cut off the output
 				_ = conn.CloseWrite()
 			}
 		}()
@@ -64,7 +63,7 @@ func (e *Engine) Exec(ctx context.Context, id string, c runtime.ExecSpec) (int, 
 	return e.exitCode(ctx, exec)
 }
 
-// execStream starts a command, and returns its id and its stream. ctx bounds the start and not the stream.
+// execStream starts a command, and returns its id and stream. ctx bounds only the start.
 func (e *api) execStream(ctx context.Context, id string, o container.ExecOptions) (exec string, stream types.HijackedResponse, err error) {
 	short, cancel := e.answered(ctx)
 	defer cancel()
@@ -78,10 +77,10 @@ func (e *api) execStream(ctx context.Context, id string, o container.ExecOptions
 	return made.ID, stream, err
 }
 
-// resize hands on a terminal's sizes until the command has ended. The first one, too: an engine before 23.0 knows no size at the start.
+// resize passes on the terminal's sizes until the command ends, also the first one, which an engine before 23.0 ignores at the start.
 func (e *api) resize(ctx context.Context, exec string, t runtime.Terminal, ended <-chan struct{}) {
 	for size := t.Size; ; {
-		// An error means that the command has ended, or shows a wrong size.
+		// An error means that the command has ended, or only shows a wrong size.
 		_ = e.c.ContainerExecResize(ctx, exec, container.ResizeOptions{Width: size.Width, Height: size.Height})
 		select {
 		case size = <-t.Resized:
@@ -97,47 +96,20 @@ func (e *api) exitCode(ctx context.Context, exec string) (int, error) {
 	for {
 		is, err := e.c.ContainerExecInspect(ctx, exec)
 		if err != nil {
-			return 0, e.wrap("ask how a command in the sandbox ended", err)
+			return 0, e.wrap("read the exit code of a command in the sandbox", err)
 		}
 		if !is.Running {
 			return is.ExitCode, nil
 		}
 		select {
 		case <-ctx.Done():
-			return 0, e.wrap("ask how a command in the sandbox ended", ctx.Err())
+			return 0, e.wrap("read the exit code of a command in the sandbox", ctx.Err())
 		case <-time.After(endPoll):
 		}
 	}
 }
 
-// Commit implements runtime.Committer.
-func (e *Engine) Commit(ctx context.Context, id, ref string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, commitTime)
-	defer cancel()
-	made, err := e.c.ContainerCommit(ctx, id, container.CommitOptions{Reference: ref, Pause: true})
-	if err != nil {
-		return "", e.wrap("make image "+ref+" of the sandbox", err)
-	}
-	return made.ID, nil
-}
-
-// Pause implements runtime.Pauser.
-func (e *Engine) Pause(ctx context.Context, id string) error {
-	ctx, cancel := e.answered(ctx)
-	defer cancel()
-	err := e.c.ContainerPause(ctx, id)
-	return e.unlessState(ctx, "pause the sandbox", id, "paused", err)
-}
-
-// Resume implements runtime.Pauser.
-func (e *Engine) Resume(ctx context.Context, id string) error {
-	ctx, cancel := e.answered(ctx)
-	defer cancel()
-	err := e.c.ContainerUnpause(ctx, id)
-	return e.unlessState(ctx, "let the sandbox go on", id, "running", err)
-}
-
-// unlessState is err, or nil if the box is in the state already: engines differ in how they refuse that.
+// unlessState returns err, or nil if the box is already in the state: engines differ in how they refuse that.
 func (e *api) unlessState(ctx context.Context, doing, id, state string, err error) error {
 	if err != nil && !cerrdefs.IsNotFound(err) {
 		if in, look := e.c.ContainerInspect(ctx, id); look == nil && in.State != nil && in.State.Status == state {

@@ -13,8 +13,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 )
 
-// putFiles copies files of this machine into a box before it starts. It streams them: a
-// file may be larger than memory.
+// putFiles streams files of the host into a box before it starts.
 func (e *api) putFiles(ctx context.Context, id string, files map[string]string) error {
 	if len(files) == 0 {
 		return nil
@@ -29,7 +28,7 @@ func (e *api) putFiles(ctx context.Context, id string, files map[string]string) 
 		pw.CloseWithError(errors.Join(err, tw.Close()))
 	}()
 	err := e.c.CopyToContainer(ctx, id, "/", pr, container.CopyToContainerOptions{})
-	pr.CloseWithError(io.ErrClosedPipe) // ends the writer when the engine stopped reading
+	pr.CloseWithError(io.ErrClosedPipe) // end the writer if the engine stopped reading
 	return e.wrap("copy into the sandbox", err)
 }
 
@@ -44,7 +43,7 @@ func addFile(tw *tar.Writer, to, from string) error {
 		return err
 	}
 	name := strings.TrimPrefix(path.Clean(to), "/")
-	// Only the file's own folder: its parents exist in every system.
+	// Only the file's own directory: its parents exist in every system.
 	if err := tw.WriteHeader(&tar.Header{Name: path.Dir(name) + "/", Mode: 0o755, Typeflag: tar.TypeDir}); err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// ImageID is the id of an image, "" if the engine has none of that name.
+// ImageID returns the id of an image; "" if the engine does not have it.
 func (e *Engine) ImageID(ctx context.Context, ref string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
@@ -48,7 +48,7 @@ func (e *Sandboxes) EnsureImage(ctx context.Context, name string, _ *workorder.B
 			return e.wrap("pull image "+name, err)
 		case m.Error != "":
 			return fmt.Errorf("pull image %s: %s", name, m.Error)
-		case m.ID == "" && m.Status != "": // not of a single layer
+		case m.ID == "" && m.Status != "": // not a single layer's
 			progress(m.Status)
 		}
 	}
@@ -60,7 +60,6 @@ func (e *api) image(ctx context.Context, ref string) (image.InspectResponse, err
 	return e.c.ImageInspect(ctx, ref)
 }
 
-// SaveImage streams an image as a docker archive.
 func (e *Engine) SaveImage(ctx context.Context, ref string) (io.ReadCloser, error) {
 	r, err := e.opened(ctx, func(ctx context.Context) (io.ReadCloser, error) { return e.c.ImageSave(ctx, []string{ref}) })
 	if err != nil {
@@ -69,7 +68,6 @@ func (e *Engine) SaveImage(ctx context.Context, ref string) (io.ReadCloser, erro
 	return r, nil
 }
 
-// CopyIn unpacks a tar stream into an existing folder of the box.
 func (e *Engine) CopyIn(ctx context.Context, id, dir string, tarball io.Reader) error {
 	return e.wrap("copy into the sandbox", e.c.CopyToContainer(ctx, id, dir, tarball, container.CopyToContainerOptions{}))
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// noNetwork is the engine's network that has nothing but the loopback. A container cannot have it and another one.
+// noNetwork is the engine's network with only the loopback. A container cannot have it together with another one.
 const noNetwork = "none"
 
-// fullNetworks are the engine's own networks that reach what it does, by Docker's name and by podman's.
+// fullNetworks are the engine's default networks, by Docker's name and by podman's.
 var fullNetworks = []string{"bridge", "podman"}
 
 var _ runtime.PolicySetter = (*Sandboxes)(nil)
 
-// networkOf is what a container reaches by the networks that it is on.
+// networkOf returns the network mode of a container's networks.
 func networkOf(s *container.NetworkSettingsSummary) workorder.NetworkMode {
 	if s == nil {
 		return ""
@@ -35,7 +35,7 @@ func networkOf(s *container.NetworkSettingsSummary) workorder.NetworkMode {
 
 // SetNetwork implements runtime.PolicySetter. The engine keeps a container's networks over its stop.
 func (e *Sandboxes) SetNetwork(ctx context.Context, id string, n workorder.NetworkPolicy) error {
-	doing := fmt.Sprintf("put the sandbox onto network %s", n.Mode)
+	doing := fmt.Sprintf("set the sandbox's network to %s", n.Mode)
 	if n.Mode != workorder.NetworkFull && n.Mode != workorder.NetworkNone {
 		return fmt.Errorf("%s: %w", doing, runtime.ErrUnsupported)
 	}
@@ -58,7 +58,7 @@ func (e *Sandboxes) SetNetwork(ctx context.Context, id string, n workorder.Netwo
 		}
 	}
 	if n.Mode == workorder.NetworkNone {
-		// A container on no network at all would be on the default one when it starts again.
+		// A container without networks would get the default one at its restart.
 		return e.wrap(doing, e.c.NetworkConnect(ctx, noNetwork, id, nil))
 	}
 	for _, name := range fullNetworks {
@@ -66,7 +66,7 @@ func (e *Sandboxes) SetNetwork(ctx context.Context, id string, n workorder.Netwo
 			break
 		}
 	}
-	if err != nil { // it had none before
+	if err != nil { // restore none
 		undo, cancel := cleanup(ctx)
 		defer cancel()
 		err = errors.Join(err, e.c.NetworkConnect(undo, noNetwork, id, nil))

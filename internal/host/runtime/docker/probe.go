@@ -14,7 +14,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
-// Probe runs a command in a throw-away box that is confined like a real one.
 func (e *Engine) Probe(ctx context.Context, spec runtime.ContainerSpec, argv []string) (string, error) {
 	cfg, hc, err := hostConfig(spec)
 	if err != nil {
@@ -31,7 +30,7 @@ func (e *Engine) Probe(ctx context.Context, spec runtime.ContainerSpec, argv []s
 	defer func() {
 		clean, cancel := cleanup(ctx)
 		defer cancel()
-		_ = e.Remove(clean, made.ID) // gc finds leftovers by their label
+		_ = e.Remove(clean, made.ID) // otherwise gc removes it by its label
 	}()
 	done, errs := e.c.ContainerWait(ctx, made.ID, container.WaitConditionNextExit)
 	if err := e.c.ContainerStart(ctx, made.ID, container.StartOptions{}); err != nil {
@@ -58,7 +57,7 @@ func (e *Engine) Probe(ctx context.Context, spec runtime.ContainerSpec, argv []s
 
 // Volumes implements runtime.Volumes.
 func (e *Engine) Volumes(ctx context.Context, labels map[string]string) ([]runtime.Volume, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute) // the engine measures no sizes here, but walks its store
+	ctx, cancel := context.WithTimeout(ctx, time.Minute) // the engine walks its store
 	defer cancel()
 	f := filters.NewArgs(filters.Arg("dangling", "true"))
 	for k, v := range labels {
@@ -70,7 +69,7 @@ func (e *Engine) Volumes(ctx context.Context, labels map[string]string) ([]runti
 	}
 	var all []runtime.Volume
 	for _, v := range r.Volumes {
-		created, _ := time.Parse(time.RFC3339, v.CreatedAt) // an engine that does not say has old ones
+		created, _ := time.Parse(time.RFC3339, v.CreatedAt) // zero, that is old, if unknown
 		all = append(all, runtime.Volume{Name: v.Name, Labels: v.Labels, Created: created})
 	}
 	return all, nil

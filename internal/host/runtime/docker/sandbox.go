@@ -25,29 +25,27 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// sandboxCaps are all capabilities of a standalone sandbox: those that an engine gives by default, which packages of
-// distributions need, without the forged packets of NET_RAW, device nodes, file capabilities and the machine's audit
-// log. Who runs commands as another user than root has none.
+// sandboxCaps are all capabilities of a standalone sandbox: the engine's defaults, which packages need, without NET_RAW (forged
+// packets), MKNOD (device nodes), SETFCAP (file capabilities) and AUDIT_WRITE (the host's audit log). Commands of users other
+// than root have none.
 var sandboxCaps = []string{
 	"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
 }
 
-// nestedCaps are what a guest needs besides that makes leases: it mounts, starts a loopback, and makes each lease device
-// nodes of its own. What runs in a lease has no capability.
+// nestedCaps are the additional capabilities of a guest that creates nested sandboxes: it mounts, starts a loopback and
+// creates device nodes. Commands in a nested sandbox have no capability.
 var nestedCaps = []string{"SYS_ADMIN", "NET_ADMIN", "MKNOD"}
 
-// sandboxStop is what the guest has to end its commands, in seconds: it kills them at once.
-const sandboxStop = 10
+const sandboxStop = 10 // seconds; the guest kills its commands at once
 
-// maxDialSaid bounds what is kept of a dialler's error, in bytes.
-const maxDialSaid = 4 << 10
+const maxDialSaid = 4 << 10 // bytes of the dialer's error
 
 var (
 	_ runtime.SandboxRuntime  = (*Sandboxes)(nil)
 	_ runtime.ContainerEngine = (*Engine)(nil)
 )
 
-// Sandboxes are the standalone sandboxes that are containers of an engine.
+// Sandboxes are the standalone sandboxes in containers of an engine.
 type Sandboxes struct{ *Engine }
 
 var (
@@ -55,13 +53,13 @@ var (
 	_ runtime.Renewer      = (*Sandboxes)(nil)
 )
 
-// sandboxConfig translates a spec; the golden test of it shows what such a sandbox may do.
+// sandboxConfig translates a spec. Its golden test shows the sandbox's rights.
 func sandboxConfig(s runtime.SandboxSpec, volumes map[string]struct{}) (*container.Config, *container.HostConfig) {
 	stop := sandboxStop
 	cfg := &container.Config{
 		Image: s.Image, Labels: s.Labels, Hostname: "sandbox",
 		User: "0:0", Entrypoint: []string{wire.GuestFile, "init"}, Cmd: []string{}, StopTimeout: &stop,
-		// An image's own signal and health check are for its own program.
+		// The image's signal and health check are for the image's program.
 		StopSignal: "SIGTERM", Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 	}
 	hc := &container.HostConfig{
@@ -75,7 +73,7 @@ func sandboxConfig(s runtime.SandboxSpec, volumes map[string]struct{}) (*contain
 	}
 	if s.Config.Nested != nil {
 		hc.CapAdd = append(slices.Clone(sandboxCaps), nestedCaps...)
-		// The engine's profile of AppArmor lets no container mount.
+		// The engine's AppArmor profile does not allow mounts.
 		hc.SecurityOpt = append(hc.SecurityOpt, "apparmor=unconfined")
 	}
 	if s.PIDs > 0 {
@@ -85,21 +83,15 @@ func sandboxConfig(s runtime.SandboxSpec, volumes map[string]struct{}) (*contain
 		hc.NetworkMode = "none"
 	}
 	for _, m := range s.Mounts {
-		// Never what the engine would make of a path that is not there: a folder of root's.
-		hc.Mounts = append(
-			hc.Mounts,
-			mount.Mount{
-				Type:        mount.TypeBind,
-				Source:      m.Source,
-				Target:      m.Target,
-				ReadOnly:    m.ReadOnly,
-				BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate},
-			},
-		)
+		// A bind of type mount fails on a missing path; the engine would otherwise create a directory of root.
+		hc.Mounts = append(hc.Mounts, mount.Mount{
+			Type: mount.TypeBind, Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly,
+			BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate},
+		})
 	}
-	// Made here and not by the image's VOLUME, so that they have our labels in case somebody removes the container without them.
+	// Created here and not by the image's VOLUME, so that gc finds them by our labels if the container is removed without them.
 	for _, at := range slices.Sorted(maps.Keys(volumes)) {
-		at = path.Join("/", at) // an image may name a relative one, which a mount must not be
+		at = path.Join("/", at) // an image may have a relative path, which a mount must not have
 		if !slices.ContainsFunc(hc.Mounts, func(m mount.Mount) bool { return path.Clean(m.Target) == at }) {
 			hc.Mounts = append(hc.Mounts, mount.Mount{Type: mount.TypeVolume, Target: at, VolumeOptions: &mount.VolumeOptions{Labels: s.Labels}})
 		}
@@ -119,7 +111,7 @@ func (e *Sandboxes) Capabilities(ctx context.Context) ([]runtime.Capability, err
 		runtime.CapNetworkUpdate, runtime.CapMemory, runtime.CapCPUs, runtime.CapPIDs, runtime.CapOCIRuntime,
 		runtime.CapSnapshots, runtime.CapRepository, runtime.CapNested,
 	}
-	// Another machine's folders are not this one's; the virtual machine of a desktop engine has those of its user.
+	// Mounts need the host's directories; the virtual machine of a desktop engine has those of its user.
 	if strings.HasPrefix(e.host, "unix://") || strings.HasPrefix(e.host, "npipe://") {
 		all = append(all, runtime.CapMounts)
 	}
@@ -142,21 +134,21 @@ func (e *Sandboxes) Create(ctx context.Context, s runtime.SandboxSpec) (string, 
 	}
 	img, err := e.image(ctx, s.Image)
 	if cerrdefs.IsNotFound(err) {
-		return "", fmt.Errorf("make the sandbox: image %s: %w", s.Image, runtime.ErrNotFound)
+		return "", fmt.Errorf("create the sandbox: image %s: %w", s.Image, runtime.ErrNotFound)
 	}
 	if err != nil {
-		return "", e.wrap("look at image "+s.Image, err)
+		return "", e.wrap("inspect image "+s.Image, err)
 	}
 	if s.Config.User == "" && img.Config != nil {
 		s.Config.User = img.Config.User
 	}
 	guest, err := s.Guest(ctx, img.Architecture)
 	if err != nil {
-		return "", fmt.Errorf("make the sandbox of image %s: %w", s.Image, err)
+		return "", fmt.Errorf("create the sandbox from image %s: %w", s.Image, err)
 	}
 	held, config, err := runtime.Hold(s.Mounts, s.Config)
 	if err != nil {
-		return "", fmt.Errorf("make the sandbox: %w", err)
+		return "", fmt.Errorf("create the sandbox: %w", err)
 	}
 	defer held.Close()
 	s.Config = config
@@ -169,7 +161,7 @@ func (e *Sandboxes) Create(ctx context.Context, s runtime.SandboxSpec) (string, 
 		return e.c.ContainerCreate(ctx, cfg, hc, nil, nil, s.Name)
 	})
 	if cerrdefs.IsConflict(err) {
-		return "", fmt.Errorf("make the sandbox: %w", runtime.ErrConflict)
+		return "", fmt.Errorf("create the sandbox: %w", runtime.ErrConflict)
 	}
 	if err != nil {
 		return "", e.createError(s, err)
@@ -187,15 +179,15 @@ func (e *Sandboxes) Create(ctx context.Context, s runtime.SandboxSpec) (string, 
 	return id, nil
 }
 
-// putGuest writes the guest and its configuration into a container that does not run. Commands of root may have put a
-// link in the place of the guest's directory, in the container or in the image that was made of it.
+// putGuest writes the guest and its configuration into a stopped container. A command of root may have replaced the guest's
+// directory by a link, in the container or in the container of its snapshot.
 func (e *Sandboxes) putGuest(ctx context.Context, id string, guest []byte, c wire.Config) error {
 	st, err := e.c.ContainerStatPath(ctx, id, wire.GuestDir)
 	if err != nil && !cerrdefs.IsNotFound(err) {
 		return err
 	}
 	if err == nil && (!st.Mode.IsDir() || st.LinkTarget != "") {
-		return fmt.Errorf("%s in the sandbox is no directory any more: `sandbox-agent reset` makes the sandbox again", wire.GuestDir)
+		return fmt.Errorf("%s in the sandbox is not a directory any longer: recreate the sandbox with: sandbox-agent reset", wire.GuestDir)
 	}
 	files, err := guestFiles(guest, c)
 	if err != nil {
@@ -206,7 +198,7 @@ func (e *Sandboxes) putGuest(ctx context.Context, id string, guest []byte, c wir
 
 // Renew implements runtime.Renewer.
 func (e *Sandboxes) Renew(ctx context.Context, id string, s runtime.SandboxSpec) error {
-	const doing = "start the sandbox again"
+	const doing = "restart the sandbox"
 	ctx, cancel := context.WithTimeout(ctx, e.createTime)
 	defer cancel()
 	in, err := e.c.ContainerInspect(ctx, id)
@@ -238,15 +230,15 @@ func (e *Sandboxes) Renew(ctx context.Context, id string, s runtime.SandboxSpec)
 	return nil
 }
 
-// createError names the OCI runtime if the engine does not have it.
+// createError adds runtime.ErrIsolation if the engine does not have the OCI runtime.
 func (e *Sandboxes) createError(s runtime.SandboxSpec, err error) error {
 	if s.OCIRuntime != "" && strings.Contains(strings.ToLower(err.Error()), "runtime") {
-		return fmt.Errorf("make the sandbox with OCI runtime %s: %w: %w", s.OCIRuntime, runtime.ErrIsolation, err)
+		return fmt.Errorf("create the sandbox with OCI runtime %s: %w: %w", s.OCIRuntime, runtime.ErrIsolation, err)
 	}
-	return e.wrap("make the sandbox", err)
+	return e.wrap("create the sandbox", err)
 }
 
-// guestFiles is the guest's folder as a tar stream. It is root's alone: commands of other users find nothing of it.
+// guestFiles returns the guest's directory as a tar stream. Only root can read it.
 func guestFiles(guest []byte, c wire.Config) (io.Reader, error) {
 	config, err := json.Marshal(c)
 	if err != nil {
@@ -270,7 +262,7 @@ func guestFiles(guest []byte, c wire.Config) (io.Reader, error) {
 
 // Start implements runtime.SandboxRuntime.
 func (e *Sandboxes) Start(ctx context.Context, id string) error {
-	const doing = "start the sandbox again"
+	const doing = "restart the sandbox"
 	ctx, cancel := context.WithTimeout(ctx, e.createTime)
 	defer cancel()
 	in, err := e.c.ContainerInspect(ctx, id)
@@ -280,7 +272,7 @@ func (e *Sandboxes) Start(ctx context.Context, id string) error {
 	if in.State != nil && in.State.Status == container.StateRemoving {
 		return fmt.Errorf("%s: %w: it is being removed", doing, runtime.ErrNotFound)
 	}
-	if in.State != nil && in.State.Status == container.StateCreated { // it has no guest, or a part of one
+	if in.State != nil && in.State.Status == container.StateCreated { // its guest may be missing or incomplete
 		return fmt.Errorf("%s: %w", doing, runtime.ErrNotStarted)
 	}
 	err = e.c.ContainerStart(ctx, id, container.StartOptions{})
@@ -295,14 +287,14 @@ func (e *Sandboxes) Stream(ctx context.Context, id string) (io.ReadWriteCloser, 
 // StartWithInput implements runtime.ContainerEngine.
 func (e *Engine) StartWithInput(ctx context.Context, id string, stdin io.Reader) error {
 	if err := e.start(ctx, id, stdin); err != nil {
-		return e.wrap("start the sandbox again", err)
+		return e.wrap("restart the sandbox", err)
 	}
 	return nil
 }
 
 // ExecStream implements runtime.ContainerEngine.
 func (e *Engine) ExecStream(ctx context.Context, id string, argv []string) (io.ReadWriteCloser, error) {
-	const doing = "reach the sandbox's guest"
+	const doing = "connect to the sandbox's guest"
 	_, conn, err := e.execStream(
 		ctx, id, container.ExecOptions{Cmd: argv, User: "0:0", AttachStdin: true, AttachStdout: true, AttachStderr: true},
 	)
@@ -316,12 +308,12 @@ func (e *Engine) ExecStream(ctx context.Context, id string, argv []string) (io.R
 		if text := strings.TrimSpace(said.String()); err == nil && text != "" {
 			err = errors.New(text)
 		}
-		feed.CloseWithError(err) // nil is the end
+		feed.CloseWithError(err) // nil means EOF
 	}()
 	return &stream{conn: conn.Conn, out: out}, nil
 }
 
-// stream is what a command in a container reads and prints.
+// stream is the standard input and output of a command in a container.
 type stream struct {
 	conn net.Conn
 	out  *io.PipeReader
@@ -331,7 +323,7 @@ func (s *stream) Read(p []byte) (int, error)  { return s.out.Read(p) }
 func (s *stream) Write(p []byte) (int, error) { return s.conn.Write(p) }
 
 func (s *stream) Close() error {
-	// A dialler that finds its input at an end goes; the engine is slow to tell it of a connection that has ended.
+	// The dialer exits at the end of its input; the engine reports a closed connection late.
 	_ = s.conn.SetWriteDeadline(time.Now().Add(time.Second))
 	if half, ok := s.conn.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
@@ -339,8 +331,8 @@ func (s *stream) Close() error {
 	return errors.Join(s.out.Close(), s.conn.Close())
 }
 
-// spoken parts what a guest says from what the engine does, on the same stream, where it cannot run the dialler: a
-// guest begins with a frame of HTTP/2, of whose length the first byte is 0.
+// spoken separates the guest's data from an error text of the engine on the same stream, if it cannot run the dialer. The guest
+// begins with an HTTP/2 frame, whose first length byte is 0.
 type spoken struct {
 	out, said io.Writer
 	to        io.Writer // nil before the first byte
@@ -359,7 +351,7 @@ func (s *spoken) Write(p []byte) (int, error) {
 	return s.to.Write(p)
 }
 
-// head keeps the first bytes.
+// head keeps the first left bytes.
 type head struct {
 	bytes.Buffer
 	left int

@@ -71,7 +71,6 @@ func TestSilentEngine(t *testing.T) {
 			_, err := e.CopyOut(ctx, "x", "/x")
 			return err
 		},
-		"Pause": func(ctx context.Context) error { return e.Pause(ctx, "x") },
 		"SetNetwork": func(ctx context.Context) error {
 			return sandboxes.SetNetwork(ctx, "x", workorder.NetworkPolicy{Mode: workorder.NetworkNone})
 		},
@@ -85,10 +84,6 @@ func TestSilentEngine(t *testing.T) {
 	}
 	e.listTime, e.answerTime, e.createTime = time.Hour, time.Hour, time.Hour
 	calls["Remove"] = func(ctx context.Context) error { return e.Remove(ctx, "x") }
-	calls["Commit"] = func(ctx context.Context) error {
-		_, err := e.Commit(ctx, "x", "x")
-		return err
-	}
 	var all sync.WaitGroup
 	for name, call := range calls {
 		all.Go(func() {

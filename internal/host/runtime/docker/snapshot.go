@@ -30,7 +30,7 @@ func (e *Sandboxes) Snapshot(ctx context.Context, id, ref string, labels map[str
 	for _, m := range c.Mounts {
 		s.Omitted = append(s.Omitted, m.Destination)
 	}
-	// The image decides the default user of commands: the container's own user is the guest's.
+	// The image determines the default user of commands: the container's user is the guest's.
 	cfg := &container.Config{Labels: maps.Clone(labels)}
 	if img, err := e.c.ImageInspect(ctx, c.Image); err == nil && img.Config != nil {
 		cfg.User = img.Config.User
@@ -40,7 +40,7 @@ func (e *Sandboxes) Snapshot(ctx context.Context, id, ref string, labels map[str
 	if cfg.Labels == nil {
 		cfg.Labels = map[string]string{}
 	}
-	cfg.Labels[runtime.LabelSandbox] = "" // a container that somebody makes of it is no sandbox
+	cfg.Labels[runtime.LabelSandbox] = "" // a user's container from it is not a sandbox
 	made, err := e.c.ContainerCommit(ctx, id, container.CommitOptions{Reference: ref, Pause: true, Config: cfg})
 	if err != nil {
 		return runtime.Snapshot{}, e.wrap(doing, err)
@@ -50,11 +50,11 @@ func (e *Sandboxes) Snapshot(ctx context.Context, id, ref string, labels map[str
 	return s, err
 }
 
-// topLayer is the size of what an image has on top of the one that it was made of.
+// topLayer returns the size of an image's top layer.
 func (e *Sandboxes) topLayer(ctx context.Context, id string) (int64, error) {
 	layers, err := e.c.ImageHistory(ctx, id)
 	if err != nil || len(layers) == 0 {
-		return 0, e.wrap("ask for the size of image "+id, err)
+		return 0, e.wrap("read the size of image "+id, err)
 	}
 	return layers[0].Size, nil
 }
@@ -96,7 +96,7 @@ func (e *Sandboxes) RemoveSnapshot(ctx context.Context, ref string) error {
 	defer cancel()
 	_, err := e.c.ImageRemove(ctx, ref, image.RemoveOptions{PruneChildren: true})
 	if cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "dependent child") && !strings.HasPrefix(ref, "sha256:") {
-		return nil // its name is gone; what others were made of goes with the last of them
+		return nil // the name is removed; the layers go with the last image that uses them
 	}
 	if cerrdefs.IsConflict(err) {
 		return fmt.Errorf("remove snapshot %s: %w", ref, runtime.ErrInUse)

@@ -13,10 +13,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// confinedCaps are all capabilities of a confined box; `make caps` tries each. A process in an inner container has a
-// user namespace with capabilities of its own, which do not come from these. Some of the engine's default set are left
-// out, because nothing fails without them: AUDIT_WRITE (writes to the machine's own audit log), NET_BIND_SERVICE (an
-// engine since 20.10 lets every user in a container bind low ports), NET_RAW (forged packets between boxes) and SETPCAP.
+// confinedCaps are all capabilities of a box; `make caps` tries each. Processes in inner containers have a user namespace with its
+// own capabilities. These capabilities of the engine's default set are omitted, since nothing needs them: AUDIT_WRITE (the host's
+// audit log), NET_BIND_SERVICE (an engine since 20.10 lets every user bind low ports), NET_RAW (forged packets) and SETPCAP.
 var confinedCaps = []string{
 	"CHOWN",        // the agent's home and work tree, layers of images, packages
 	"DAC_OVERRIDE", // root's work in folders of the agent, and overlay mounts with files of other users
@@ -33,8 +32,8 @@ var confinedCaps = []string{
 	"SYS_PTRACE",   // enters the namespaces of inner containers, which run as another user; finds the process of a connection
 }
 
-// confinedSecurity lifts the filters that forbid an inner engine's ordinary work. The box
-// is confined by its capability set, its device cgroup, and a filter of the calls with which SYS_ADMIN reaches the whole machine.
+// confinedSecurity lifts the filters that forbid an inner engine's ordinary work. Capabilities, the device cgroup and a filter
+// of system calls confine the box.
 func confinedSecurity(s runtime.ContainerSpec) ([]string, error) {
 	filter := "unconfined"
 	if s.Seccomp {
@@ -47,15 +46,15 @@ func confinedSecurity(s runtime.ContainerSpec) ([]string, error) {
 	return []string{"apparmor=unconfined", "seccomp=" + filter}, nil
 }
 
-// machineCalls change or read the whole machine, and an inner engine makes none of them. Mounts are not among them: a filter sees
-// no names of file systems.
+// machineCalls change or read the whole machine. An inner engine does not need them. Mounts are missing here, since a filter
+// does not see the names of file systems.
 var machineCalls = []string{
 	"acct", "clock_settime", "clock_settime64", "delete_module", "finit_module", "init_module", "ioperm", "iopl",
 	"kexec_file_load", "kexec_load", "lookup_dcookie", "open_by_handle_at", "perf_event_open", "quotactl", "quotactl_fd",
 	"settimeofday", "stime", "swapoff", "swapon", "syslog",
 }
 
-// boxFilter refuses machineCalls. On control groups version 2 the inner engine's runtime gives each container its list of devices by bpf.
+// boxFilter refuses machineCalls. With cgroup version 2 the inner engine's runtime needs bpf for each container's devices.
 func boxFilter(cgroupV2 bool) seccompProfile {
 	names := slices.Clone(machineCalls)
 	if !cgroupV2 {
@@ -63,7 +62,7 @@ func boxFilter(cgroupV2 bool) seccompProfile {
 	}
 	return seccompProfile{
 		DefaultAction: "SCMP_ACT_ALLOW",
-		// Without their own row programs of a machine's second instruction set would be killed.
+		// Without their own row, programs of a machine's second instruction set would be killed.
 		ArchMap: []seccompArch{
 			{"SCMP_ARCH_X86_64", []string{"SCMP_ARCH_X86", "SCMP_ARCH_X32"}},
 			{"SCMP_ARCH_AARCH64", []string{"SCMP_ARCH_ARM"}},
@@ -72,7 +71,7 @@ func boxFilter(cgroupV2 bool) seccompProfile {
 	}
 }
 
-// seccompProfile is what engines read of a filter (the format of Docker's --security-opt seccomp=FILE).
+// seccompProfile is the format of Docker's --security-opt seccomp=FILE.
 type seccompProfile struct {
 	DefaultAction string        `json:"defaultAction"`
 	ArchMap       []seccompArch `json:"archMap"`
@@ -89,7 +88,7 @@ type seccompRule struct {
 	Action string   `json:"action"`
 }
 
-// hostConfig translates a spec. It is pure; its golden test shows what a box may do. It never makes a bind mount.
+// hostConfig translates a spec. Its golden test shows the rights of a box. It never makes a bind mount.
 func hostConfig(s runtime.ContainerSpec) (*container.Config, *container.HostConfig, error) {
 	stop := int(runtime.StopTimeout / time.Second)
 	cfg := &container.Config{
@@ -109,7 +108,7 @@ func hostConfig(s runtime.ContainerSpec) (*container.Config, *container.HostConf
 		AutoRemove: s.Throwaway,
 		DNS:        s.DNS,
 		ExtraHosts: []string{"host.docker.internal:host-gateway"},
-		// The record of the run must be readable by any later CLI, which not every log driver allows.
+		// Any later CLI must be able to read the run's record; not every log driver allows that.
 		LogConfig:     container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "256m", "max-file": "2"}},
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		Resources: container.Resources{
@@ -118,8 +117,8 @@ func hostConfig(s runtime.ContainerSpec) (*container.Config, *container.HostConf
 			PidsLimit: &pids,
 		},
 	}
-	// An anonymous volume is removed with the box. It is made here and not by the image's
-	// VOLUME, so that it has our labels in case the box is removed without it.
+	// An anonymous volume is removed with the box. It is created here and not by the image's VOLUME, so that it has our labels if
+	// the box is removed without it.
 	hc.Mounts = []mount.Mount{{
 		Type: mount.TypeVolume, Target: workorder.DataRoot, VolumeOptions: &mount.VolumeOptions{Labels: s.Labels},
 	}}
@@ -129,8 +128,8 @@ func hostConfig(s runtime.ContainerSpec) (*container.Config, *container.HostConf
 			VolumeOptions: &mount.VolumeOptions{Labels: map[string]string{runtime.LabelCache: "1"}},
 		})
 	}
-	// A process that enters the box later (`docker exec`) joins the namespace of PID 1 only if the box has one of its own. An
-	// engine on control groups version 1 refuses that to a privileged box.
+	// A process of `docker exec` joins the cgroup namespace of PID 1 only if the box has its own. An engine with cgroup version 1
+	// does not allow that for a privileged box.
 	if s.CgroupV2 || s.Isolation == workorder.IsolationConfined {
 		hc.CgroupnsMode = container.CgroupnsModePrivate
 	}
@@ -141,7 +140,7 @@ func hostConfig(s runtime.ContainerSpec) (*container.Config, *container.HostConf
 		if hc.SecurityOpt, err = confinedSecurity(s); err != nil {
 			return nil, nil, err
 		}
-		// what the docker command calls systempaths=unconfined: empty, not absent
+		// The docker command calls this systempaths=unconfined: empty, not absent.
 		hc.MaskedPaths, hc.ReadonlyPaths = []string{}, []string{}
 		if s.Fuse {
 			hc.Devices = []container.DeviceMapping{{PathOnHost: "/dev/fuse", PathInContainer: "/dev/fuse", CgroupPermissions: "rwm"}}
@@ -149,10 +148,8 @@ func hostConfig(s runtime.ContainerSpec) (*container.Config, *container.HostConf
 	case workorder.IsolationPrivileged:
 		hc.Privileged = true
 	default:
-		return nil, nil, fmt.Errorf(
-			"isolation %q is not known: use %s or %s", s.Isolation, workorder.IsolationConfined,
-			workorder.IsolationPrivileged,
-		)
+		return nil, nil, fmt.Errorf("isolation %q is not known: use %s or %s", s.Isolation, workorder.IsolationConfined,
+			workorder.IsolationPrivileged)
 	}
 	return cfg, hc, nil
 }

@@ -19,26 +19,23 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// program is bubblewrap's.
-const program = "bwrap"
+const program = "bwrap" // bubblewrap's
 
-// Folders of a jail whose files stay.
-const (
+const ( // directories of a jail whose files stay
 	workspace = workorder.Workspace
 	home      = "/home/sandbox"
 )
 
-// tryTime bounds the trial: by hand it takes 5 ms.
-const tryTime = 10 * time.Second
+const tryTime = 10 * time.Second // by hand it takes 5 ms
 
 const noBubblewrap = unavailableError("bubblewrap is missing: install the package bubblewrap")
 
-// forbidding are the kernel's settings that can forbid a user namespaces.
+// forbidding are kernel settings that can forbid user namespaces.
 var forbidding = []string{"kernel/apparmor_restrict_unprivileged_userns", "kernel/unprivileged_userns_clone", "user/max_user_namespaces"}
 
-// tryBubblewrap makes an empty jail: nothing else shows whether this user may.
+// tryBubblewrap creates an empty jail: there is no other test whether this user may do so.
 func tryBubblewrap(ctx context.Context) error {
-	if ctx.Err() != nil { // a trial may be faster than its end
+	if ctx.Err() != nil { // the trial may be faster than the end of ctx
 		return context.Cause(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
@@ -58,18 +55,18 @@ func tryBubblewrap(ctx context.Context) error {
 		said = strings.TrimSpace(e.Stderr)
 	}
 	if os.Geteuid() == 0 {
-		return unavailableError("this root may make no namespaces, as in an ordinary container: " + said)
+		return unavailableError("root cannot create namespaces here, as in an ordinary container: " + said)
 	}
 	for _, name := range forbidding {
 		if b, err := os.ReadFile("/proc/sys/" + name); err == nil {
 			said += fmt.Sprintf("; %s is %s", strings.ReplaceAll(name, "/", "."), strings.TrimSpace(string(b)))
 		}
 	}
-	return unavailableError("this user may make no namespaces: " + said)
+	return unavailableError("this user cannot create namespaces: " + said)
 }
 
-// namespaces are the options for all namespaces. Root makes none for users: it would be root outside, who needs no
-// capability for the kernel's settings. Its commands are another user's instead.
+// namespaces returns the options for all namespaces. Root creates no user namespace: its root would be the host's root, who can
+// write kernel settings without a capability. Root's jails run commands as another user instead.
 func namespaces(root, networkNone bool) []string {
 	if !root {
 		all := []string{"--unshare-all", "--unshare-user"}
@@ -85,24 +82,18 @@ func namespaces(root, networkNone bool) []string {
 	return all
 }
 
-// guestCaps are what root's guest needs: it becomes the user of commands, ends them, gives them a terminal and looks
-// into their folders. Commands have none.
+// guestCaps are the capabilities of root's guest: it becomes the user of commands, ends them, gives them a terminal and reads
+// their directories. Commands have none.
 var guestCaps = []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", "CAP_FOWNER", "CAP_DAC_OVERRIDE"}
 
 // hostFiles are the files of the host, or of another root directory, that a jail shows.
 type hostFiles struct {
-	// root is the folder; "" is this machine's.
-	root string
-	// top are folders beside /usr, as links into it or as folders of their own.
-	top []topFolder
-	// etc are folders below /etc that are shown.
-	etc []string
-	// files are those of /etc that are copied: a copy costs less than a mount.
-	files []etcFile
-	// resolv is /etc/resolv.conf.
-	resolv []byte
-	// masked are the paths of /proc that are hidden.
-	masked []maskedPath
+	root   string       // "" means this machine's
+	top    []topFolder  // directories beside /usr
+	etc    []string     // directories below /etc to mount
+	files  []etcFile    // files of /etc to copy, which is cheaper than a mount
+	resolv []byte       // /etc/resolv.conf
+	masked []maskedPath // of /proc
 }
 
 type maskedPath struct {
@@ -112,22 +103,20 @@ type maskedPath struct {
 
 type etcFile struct{ path, content string }
 
-type topFolder struct{ path, link string } // link is empty for a folder
+type topFolder struct{ path, link string } // link is empty for a directory
 
-// topFolders are those beside /usr in which programs are looked for.
 var topFolders = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
-// What programs need of /etc and is the same for everybody: folders that are shown, and files that are copied.
+// Directories of /etc to mount and files to copy: programs need them, and they are the same for all users.
 var (
 	shownEtc = []string{"/etc/alternatives", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted", "/etc/fonts"}
-	// Without the last one Debian's matplotlib does not start.
+	// Debian's matplotlib does not start without the last one.
 	copiedEtc = []string{"/etc/ld.so.cache", "/etc/ssl/openssl.cnf", "/etc/services", "/etc/protocols", "/etc/matplotlibrc"}
 )
 
-// maxCopied bounds a file that is copied, in bytes; a linker's cache has some 100 KB.
-const maxCopied = 4 << 20
+const maxCopied = 4 << 20 // bytes of a copied file; a linker's cache has some 100 KB
 
-// tree is where programs are: this machine, or a folder that is looked at without following a link out of it.
+// tree is a file system with programs: this machine's, or another root directory, of which no link leads out.
 type tree interface {
 	Lstat(name string) (fs.FileInfo, error)
 	Stat(name string) (fs.FileInfo, error)
@@ -135,7 +124,6 @@ type tree interface {
 	ReadFile(name string) ([]byte, error)
 }
 
-// hostFS is the host's file system.
 type hostFS struct{}
 
 func (hostFS) Lstat(name string) (fs.FileInfo, error) { return os.Lstat("/" + name) }
@@ -143,7 +131,7 @@ func (hostFS) Stat(name string) (fs.FileInfo, error)  { return os.Stat("/" + nam
 func (hostFS) Readlink(name string) (string, error)   { return os.Readlink("/" + name) }
 func (hostFS) ReadFile(name string) ([]byte, error)   { return os.ReadFile("/" + name) }
 
-// look looks at this machine, or at another root folder.
+// look reads this machine's directories, or those of another root directory.
 func look(root string) (hostFiles, error) {
 	if root == "" {
 		return lookAt(hostFS{}, "")
@@ -154,7 +142,7 @@ func look(root string) (hostFiles, error) {
 	}
 	defer r.Close()
 	st, err := r.Lstat("usr")
-	if err == nil && !st.IsDir() { // not what a link of it leads to
+	if err == nil && !st.IsDir() { // a link could lead anywhere
 		err = errors.New("usr is not a directory")
 	}
 	if err != nil {
@@ -191,7 +179,7 @@ func lookAt(t tree, root string) (hostFiles, error) {
 			m.files = append(m.files, etcFile{p, string(b)})
 		}
 	}
-	m.resolv, _ = os.ReadFile("/etc/resolv.conf") // without, nothing has a name
+	m.resolv, _ = os.ReadFile("/etc/resolv.conf") // if missing, no names resolve
 	for _, p := range proc.MaskedPaths {
 		if st, err := os.Stat(p); err == nil {
 			m.masked = append(m.masked, maskedPath{p, st.IsDir()})
@@ -210,15 +198,15 @@ type bwrapConfig struct {
 	groupsInside  []string
 }
 
-// bubblewrap is its command line, and the data that it reads from descriptors. Most of the arguments are data, too: a
-// jail sees the command line of its first process, and paths of this machine are not its business.
+// bubblewrap returns bubblewrap's command line, and the data that it reads from descriptors. Most arguments are data, too: a jail
+// can read the command line of its first process, and must not learn paths of the host.
 func (j bwrapConfig) bubblewrap(program string, filter []byte) (argv []string, data [][]byte) {
 	args, data := j.arguments(filter)
 	data = append(data, []byte(strings.Join(args, "\x00")+"\x00"))
 	return []string{program, "--args", strconv.Itoa(jailshim.FirstData + len(data) - 1), "--", wire.GuestFile, "jail"}, data
 }
 
-// arguments are bubblewrap's, and the data that they name by its descriptors.
+// arguments returns bubblewrap's arguments, and the data that they name by descriptors.
 func (j bwrapConfig) arguments(filter []byte) (argv []string, data [][]byte) {
 	argv = namespaces(j.root, j.NetworkNone)
 	add := func(args ...string) { argv = append(argv, args...) }
@@ -228,7 +216,7 @@ func (j bwrapConfig) arguments(filter []byte) (argv []string, data [][]byte) {
 	}
 	file := func(path, content string) { add("--perms", "0644", "--file", fd([]byte(content)), path) }
 	made := map[string]bool{"/": true}
-	// Folders that bubblewrap makes by itself are its user's alone.
+	// Directories that bubblewrap creates implicitly are accessible only to its user.
 	var above func(p string)
 	above = func(p string) {
 		if p = path.Dir(p); !made[p] {
@@ -240,8 +228,8 @@ func (j bwrapConfig) arguments(filter []byte) (argv []string, data [][]byte) {
 	if !j.root {
 		add("--uid", strconv.Itoa(j.UID), "--gid", strconv.Itoa(j.GID))
 	}
-	// The guest is the first process itself: bubblewrap's own could be traced by commands, which are its user's, and
-	// what they make it start outlives them.
+	// The guest is the first process: commands, which run as bubblewrap's user, could trace bubblewrap's own first process, and
+	// programs that they make it start would outlive them.
 	add(
 		"--as-pid-1", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv", "--setenv", "LANG",
 		"C.UTF-8", "--cap-drop", "ALL",
@@ -261,13 +249,13 @@ func (j bwrapConfig) arguments(filter []byte) (argv []string, data [][]byte) {
 	}
 	add("--proc", "/proc")
 	if j.root {
-		add("--ro-bind", "/proc/sys", "/proc/sys") // bubblewrap does so only where its user could not write to it
+		add("--ro-bind", "/proc/sys", "/proc/sys") // bubblewrap does so only if its user cannot write to it
 	}
 	for _, p := range j.machine.masked {
 		if p.dir {
 			add("--size", "4096", "--tmpfs", p.path, "--remount-ro", p.path)
 		} else {
-			add("--dev-bind", os.DevNull, p.path) // without devices in it, it could not be read as empty
+			add("--dev-bind", os.DevNull, p.path) // with nodev, it could not be read as empty
 		}
 	}
 	add("--dev", "/dev")
@@ -279,7 +267,7 @@ func (j bwrapConfig) arguments(filter []byte) (argv []string, data [][]byte) {
 		if j.MemoryBytes > 0 {
 			size := j.MemoryBytes // no group counts it
 			if len(j.groups) > 0 {
-				size /= f.share // files take memory as processes do, but no process whose end would free it: the guest would be ended for them
+				size /= f.share // files count as memory that no end of a process frees: the guest would be killed for them
 			}
 			add("--size", strconv.FormatInt(size, 10))
 		}
@@ -317,7 +305,7 @@ func (j bwrapConfig) arguments(filter []byte) (argv []string, data [][]byte) {
 	}
 	above(home)
 	add("--bind", filepath.Join(j.folder, workspaceDir), workspace, "--bind", filepath.Join(j.folder, homeDir), home)
-	// Of the guest's folder a plain user's commands are as much the owner as the guest is: it holds nothing but the program.
+	// With an ordinary user, commands own the guest's directory, too: it has only the program.
 	add("--perms", "0700", "--dir", wire.GuestDir, "--ro-bind", j.guest, wire.GuestFile)
 	for _, folder := range []string{"/usr", "/proc", "/dev", "/tmp", workspace, home} {
 		made[folder] = true

@@ -16,10 +16,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/jailshim"
 )
 
-// controllers are what limits a sandbox, and what counts its use of processors.
+// controllers limit a sandbox and count its use of processors.
 var controllers = []string{"memory", "pids", "cpu", "cpuacct"}
 
-// cgroupParents are the writable parent cgroups, by controller.
+// cgroupParents are the writable parents of a sandbox's cgroups, by controller.
 type cgroupParents map[string]parent
 
 type parent struct {
@@ -27,7 +27,7 @@ type parent struct {
 	unified bool
 }
 
-// findParents looks for control groups below which this user can make others.
+// findParents returns the cgroups in which this user can create cgroups.
 func findParents() cgroupParents {
 	mounts, err := mountinfo.GetMounts(nil)
 	if err != nil {
@@ -43,8 +43,8 @@ func findParents() cgroupParents {
 			continue
 		}
 		if p.unified {
-			// Of version 2, a group has controllers only that its parent hands on.
-			handed, _ := cgroupfs.Words(p.dir, "cgroup.subtree_control") // without, none
+			// In version 2, a group has only the controllers that its parent enables.
+			handed, _ := cgroupfs.Words(p.dir, "cgroup.subtree_control") // empty if unreadable
 			if !slices.Contains(handed, c) && cgroupfs.Enable(p.dir, c) != nil {
 				continue
 			}
@@ -54,8 +54,8 @@ func findParents() cgroupParents {
 	return found
 }
 
-// parentsIn returns where this process's groups are: of version 1 its own, of version 2 root's at the top, and of others the one above
-// their own, since a group there has either processes or groups with controllers. own has the group of each controller.
+// parentsIn returns this process's cgroups: in version 1 its own, in version 2 the root for root, and for other users the parent
+// of their own, since a group there has either processes or subgroups with controllers. own has the group of each controller.
 func parentsIn(mounts []*mountinfo.Info, own map[string]string) cgroupParents {
 	found := cgroupParents{}
 	for _, m := range mounts {
@@ -74,7 +74,7 @@ func parentsIn(mounts []*mountinfo.Info, own map[string]string) cgroupParents {
 			if os.Geteuid() != 0 {
 				dir = filepath.Dir(below(own[""]))
 			}
-			for _, c := range controllers[:3] { // the last is of version 1
+			for _, c := range controllers[:3] { // the last exists only in version 1
 				if _, ok := found[c]; !ok {
 					found[c] = parent{dir: dir, unified: true}
 				}
@@ -84,10 +84,10 @@ func parentsIn(mounts []*mountinfo.Info, own map[string]string) cgroupParents {
 	return found
 }
 
-// groups are those of a sandbox, and where they show in it.
+// groups returns the cgroups of a sandbox, and their paths in it.
 func (p cgroupParents) groups(folder string, s startConfig) (all []jailshim.Group, inside []string) {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(folder)) // it never fails
+	_, _ = h.Write([]byte(folder)) // never fails
 	name := fmt.Sprintf("sandbox-agent-%x", h.Sum64())
 	add := func(controller string, set func(unified bool) []jailshim.Setting) {
 		at, ok := p[controller]

@@ -1,6 +1,7 @@
-// Package jail makes sandboxes that are processes of this machine: in bubblewrap, with the filter of system calls that
-// commands in boxes have, or held by nothing at all. Neither needs an engine. Each has a folder below the state folder,
-// with a record of it, the socket of its guest and what stays of its files, and a shim (internal/jailshim) for a parent.
+// Package jail provides the runtimes jail (processes in bubblewrap) and host (processes without isolation), without an engine.
+//
+// Each sandbox has a directory in the state directory, with its record, its guest's socket and its files, and a shim
+// (internal/jailshim) as its parent process.
 package jail
 
 import (
@@ -10,33 +11,31 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
-// Options are where sandboxes are, and who may have them.
 type Options struct {
-	// State is the state folder.
-	State  string
+	State  string // the state directory
 	Getenv func(string) string
 	// Guest returns the guest's program for an architecture, named as Go names it.
 	Guest func(ctx context.Context, arch string) (image.PackedGuest, error)
-	// Allowed says of a sandbox that nothing holds why there must be none; nil where there may be.
+	// Allowed returns an error if sandboxes without isolation are not allowed.
 	Allowed func() error
 }
 
-// Kinds of sandboxes, in their records.
+// Values of record.Kind.
 const (
 	kindJail    = "jail"
 	kindMachine = "host"
 )
 
-// New returns what makes jails. It looks at nothing.
+// New returns the runtime jail. It probes nothing.
 func New(o Options) runtime.SandboxRuntime { return newRuntime(kindJail, o) }
 
 // NewHost returns the runtime host, whose sandboxes are not isolated from the machine. It probes nothing.
 func NewHost(o Options) runtime.SandboxRuntime { return newRuntime(kindMachine, o) }
 
-// unavailableError is why the runtime is not available on this machine.
+// unavailableError is the reason why the runtime is not available on this machine.
 type unavailableError string
 
 func (u unavailableError) Error() string { return string(u) }
 
-// Unwrap makes it a runtime.ErrIsolation, whose text is of engines.
+// Unwrap returns runtime.ErrIsolation, whose text is about engines.
 func (u unavailableError) Unwrap() error { return runtime.ErrIsolation }

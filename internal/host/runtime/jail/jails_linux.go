@@ -25,21 +25,20 @@ import (
 )
 
 const (
-	// endTime bounds the end of a shim after a request to end: it kills what it holds, and removes it if it is a throw-away one's.
+	// endTime bounds the end of a shim: it kills its processes, and removes the directory of a throwaway sandbox.
 	endTime = 15 * time.Second
 	endLook = 200 * time.Microsecond
-	// maxLog is more than a shim writes, in bytes.
-	maxLog = 1 << 20
+	maxLog  = 1 << 20 // bytes of a shim's log
 )
 
 // jails is the runtime jail or host.
 type jails struct {
 	kind string
 	o    Options
-	dir  string // of all sandboxes of the state folder, of both kinds
+	dir  string // of all sandboxes in the state directory, of both kinds
 
 	mu   sync.Mutex
-	fits bool // it was tried
+	fits bool // a trial succeeded
 }
 
 var (
@@ -72,7 +71,7 @@ func (s *jails) Capabilities(ctx context.Context) ([]runtime.Capability, error) 
 		runtime.CapRepository,
 	)
 	if !slices.Contains(all, runtime.CapMemory) {
-		all = append(all, runtime.CapMemory) // the shim watches it
+		all = append(all, runtime.CapMemory) // enforced by the shim
 	}
 	if !slices.Contains(all, runtime.CapPIDs) && os.Geteuid() != 0 && countsByNamespace() {
 		all = append(all, runtime.CapPIDs)
@@ -80,7 +79,7 @@ func (s *jails) Capabilities(ctx context.Context) ([]runtime.Capability, error) 
 	return all, nil
 }
 
-// held are the limits that control groups can hold here.
+// held returns the limits that cgroups can enforce here.
 func held() (all []runtime.Capability) {
 	p := findParents()
 	for c, limit := range map[string]runtime.Capability{"memory": runtime.CapMemory, "pids": runtime.CapPIDs, "cpu": runtime.CapCPUs} {
@@ -92,7 +91,7 @@ func held() (all []runtime.Capability) {
 	return all
 }
 
-// countsByNamespace reports whether the kernel counts a user's processes in each user namespace apart: since Linux 5.14.
+// countsByNamespace reports whether the kernel limits processes by user namespace: since Linux 5.14.
 func countsByNamespace() bool {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
@@ -119,7 +118,7 @@ func (s *jails) Create(ctx context.Context, spec runtime.SandboxSpec) (string, e
 	}}
 	var err error
 	if r.UID, r.GID, err = s.userOf(filepath.Join(s.dir, spec.Name), spec.Mounts); err != nil {
-		return "", fmt.Errorf("make the sandbox: %w", err)
+		return "", fmt.Errorf("create the sandbox: %w", err)
 	}
 	guest, err := s.guest(ctx)
 	if err != nil {
@@ -131,14 +130,13 @@ func (s *jails) Create(ctx context.Context, spec runtime.SandboxSpec) (string, e
 	}
 	defer f.close()
 	if err := s.start(ctx, f, r, guest); err != nil {
-		return "", errors.Join(fmt.Errorf("make the sandbox: %w", err), s.doubt(ctx), s.remove(context.WithoutCancel(ctx), f))
+		return "", errors.Join(fmt.Errorf("create the sandbox: %w", err), s.doubt(ctx), s.remove(context.WithoutCancel(ctx), f))
 	}
 	return spec.Name, nil
 }
 
-// userOf is who runs the commands of a sandbox. Of root's jails that is never root, who may write to the kernel's
-// settings without a capability: it is the user to whom the first folder belongs that they may write to, or else one of
-// the sandbox's own.
+// userOf returns the user of a sandbox's commands. For root's jails it is never root, who can write kernel settings without a
+// capability: it is the owner of the first writable mount, or a user of the sandbox's own.
 func (s *jails) userOf(path string, mounts []runtime.Mount) (uid, gid int, err error) {
 	if os.Geteuid() != 0 || s.kind == kindMachine {
 		return os.Geteuid(), os.Getegid(), nil
@@ -180,7 +178,7 @@ func (s *jails) Start(ctx context.Context, id string) error {
 	if f.serves(ctx) { // another command was faster
 		return nil
 	}
-	if err := f.stop(ctx); err != nil { // a shim outlives its guest until all that this had is gone
+	if err := f.stop(ctx); err != nil { // a shim outlives its guest until all of its processes have ended
 		return err
 	}
 	r, err := f.record()
@@ -192,12 +190,12 @@ func (s *jails) Start(ctx context.Context, id string) error {
 		return err
 	}
 	if err := s.start(ctx, f, r, guest); err != nil {
-		return errors.Join(fmt.Errorf("start the sandbox again: %w", err), s.doubt(ctx))
+		return errors.Join(fmt.Errorf("restart the sandbox: %w", err), s.doubt(ctx))
 	}
 	return nil
 }
 
-// serves reports whether the sandbox's guest is there: one that has ended refuses.
+// serves reports whether the sandbox's guest accepts connections: an ended one refuses them.
 func (f *folder) serves(ctx context.Context) bool {
 	if !f.shim().Alive() {
 		return false
@@ -226,23 +224,23 @@ func (s *jails) Stream(ctx context.Context, id string) (io.ReadWriteCloser, erro
 	defer f.close()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", f.at(socketFile))
 	if err != nil {
-		return nil, fmt.Errorf("reach the sandbox's guest: %w: %w", runtime.ErrExited, errors.Unwrap(err))
+		return nil, fmt.Errorf("connect to the sandbox's guest: %w: %w", runtime.ErrExited, errors.Unwrap(err))
 	}
 	return conn, nil
 }
 
-// Instances implements runtime.SandboxRuntime. Those whose record cannot be read are named, as runtime.Instance says.
+// Instances implements runtime.SandboxRuntime. It includes sandboxes with damaged records.
 func (s *jails) Instances(_ context.Context, labels map[string]string) ([]runtime.Instance, error) {
 	names, err := s.names(labels[runtime.LabelSandbox])
 	if err != nil {
-		return nil, fmt.Errorf("look for sandboxes: %w", err)
+		return nil, fmt.Errorf("list sandboxes: %w", err)
 	}
 	var all []runtime.Instance
 	for _, name := range names {
 		b, err := s.box(name, labels)
 		switch {
-		case errors.Is(err, runtime.ErrNotFound): // it has gone meanwhile
-		case err != nil && s.kind == kindJail: // of one kind alone, since nothing says of which it is
+		case errors.Is(err, runtime.ErrNotFound): // removed meanwhile
+		case err != nil && s.kind == kindJail: // listed once, since its kind is unknown
 			all = append(
 				all,
 				runtime.Instance{ID: name, Name: name, Labels: map[string]string{runtime.LabelSandbox: name}, State: "damaged", Damaged: err},
@@ -254,7 +252,7 @@ func (s *jails) Instances(_ context.Context, labels map[string]string) ([]runtim
 	return all, nil
 }
 
-// names are the folders of sandboxes, or that of one, if it is there.
+// names returns the directories of sandboxes, or one if it exists.
 func (s *jails) names(one string) (all []string, err error) {
 	if one != "" {
 		if _, err := os.Lstat(filepath.Join(s.dir, one)); errors.Is(err, fs.ErrNotExist) {
@@ -274,7 +272,7 @@ func (s *jails) names(one string) (all []string, err error) {
 	return all, err
 }
 
-// box is the sandbox of a folder; nil if it is of another kind or has not all the labels.
+// box returns the sandbox in a directory; nil if it is of another kind or lacks a label.
 func (s *jails) box(name string, labels map[string]string) (*runtime.Instance, error) {
 	f, err := s.open(name)
 	if err != nil {
@@ -314,7 +312,7 @@ func (s *jails) FilesGone(id string) bool {
 	return errors.Is(err, fs.ErrNotExist) && f.there()
 }
 
-// Logs implements runtime.SandboxRuntime: the output of the guest and its shim.
+// Logs implements runtime.SandboxRuntime. It has the output of the guest and its shim.
 func (s *jails) Logs(_ context.Context, id string, o runtime.LogOptions) error {
 	f, err := s.open(id)
 	if err != nil {
@@ -340,7 +338,7 @@ func (s *jails) Logs(_ context.Context, id string, o runtime.LogOptions) error {
 	return err
 }
 
-// Stop implements runtime.SandboxRuntime. A shim kills at once, whatever the grace is.
+// Stop implements runtime.SandboxRuntime. A shim kills at once and ignores the grace.
 func (s *jails) Stop(ctx context.Context, id string, _ time.Duration) error {
 	f, err := s.open(id)
 	if errors.Is(err, runtime.ErrNotFound) {
@@ -356,7 +354,7 @@ func (s *jails) Stop(ctx context.Context, id string, _ time.Duration) error {
 	return f.stop(ctx)
 }
 
-// stop ends the shim with all that it holds. Who calls it has the lock.
+// stop ends the shim with all of its processes. The caller holds the lock.
 func (f *folder) stop(ctx context.Context) error {
 	k := f.shim()
 	ctx, cancel := context.WithTimeout(ctx, endTime)
@@ -381,7 +379,7 @@ func (f *folder) stop(ctx context.Context) error {
 			}
 		}
 	}
-	return fmt.Errorf("the sandbox's shim, process %d, cannot be ended", k.PID)
+	return fmt.Errorf("the sandbox's shim, process %d, survives SIGKILL", k.PID)
 }
 
 // Remove implements runtime.SandboxRuntime.
@@ -392,7 +390,7 @@ func (s *jails) Remove(ctx context.Context, id string) error {
 	}
 	if errors.Is(err, safeopen.ErrUnsafe) {
 		path := filepath.Join(s.dir, id)
-		if st, serr := os.Lstat(path); serr == nil && !st.IsDir() { // a file or link in place of the folder
+		if st, serr := os.Lstat(path); serr == nil && !st.IsDir() { // a file or link in place of the directory
 			return os.Remove(path)
 		}
 	}
@@ -408,13 +406,13 @@ func (s *jails) Remove(ctx context.Context, id string) error {
 	return s.remove(ctx, f)
 }
 
-// remove ends and removes a sandbox whose lock the caller has.
+// remove stops and removes a sandbox. The caller holds the lock.
 func (s *jails) remove(ctx context.Context, f *folder) error {
 	if err := f.stop(ctx); err != nil {
 		return err
 	}
 	errs := []error{f.removeGroups()}
-	// The name is free at once, and a folder that is half removed is no sandbox.
+	// Renamed first: the name is free at once, and a partly removed directory is not a sandbox.
 	away := filepath.Join(s.dir, goingAway+filepath.Base(f.path))
 	if err := errors.Join(jailshim.RemoveAll(away), os.Rename(f.path, away)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(append(errs, fmt.Errorf("remove the sandbox's directory: %w", err))...)
@@ -422,11 +420,10 @@ func (s *jails) remove(ctx context.Context, f *folder) error {
 	return errors.Join(append(errs, jailshim.RemoveAll(away))...)
 }
 
-// freshTime is how long a folder is somebody's that is being made or removed.
+// freshTime is the age at which a directory's creation or removal must have been interrupted.
 const freshTime = 10 * time.Minute
 
-// sweep removes what commands that were killed have left: folders half made or half removed, and throw-away sandboxes
-// whose shim was killed.
+// sweep removes leftovers of killed commands: partly created or removed directories, and throwaway sandboxes whose shim was killed.
 func (s *jails) sweep(ctx context.Context) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -435,10 +432,10 @@ func (s *jails) sweep(ctx context.Context) {
 	for _, e := range entries {
 		f, err := s.open(e.Name())
 		if err != nil {
-			continue // somebody else's, or gone
+			continue // removed, or another user's
 		}
 		if s.stale(f) && f.tryLock() && f.there() && s.stale(f) {
-			_ = s.remove(ctx, f) // the next one tries again
+			_ = s.remove(ctx, f) // the next sweep tries again
 		}
 		f.close()
 	}

@@ -10,12 +10,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
-// none is on machines that are not Linux.
+// none is the runtime on other systems than Linux.
 type none struct{}
 
 func newRuntime(string, Options) runtime.SandboxRuntime { return none{} }
 
-const noLinux = unavailableError("it needs Linux: use a container")
+const noLinux = unavailableError("jails need Linux: use a container")
 
 func (none) Capabilities(context.Context) ([]runtime.Capability, error)  { return nil, noLinux }
 func (none) Create(context.Context, runtime.SandboxSpec) (string, error) { return "", noLinux }

@@ -14,10 +14,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
 )
 
-// triedFile says under which circumstances an empty jail could be made: a trial costs as much as bubblewrap itself.
+// triedFile has the circumstances of the last successful trial: a trial costs as much as a start.
 const triedFile = "jail.tried"
 
-// tried makes an empty jail, unless one could be made under the same circumstances: a jail that cannot be made all the same forgets that.
+// tried tries to create an empty jail, unless a trial succeeded under the same circumstances.
 func (s *jails) tried(ctx context.Context) error {
 	now := circumstances()
 	if dir, err := os.OpenRoot(s.o.State); err == nil {
@@ -31,12 +31,12 @@ func (s *jails) tried(ctx context.Context) error {
 		return err
 	}
 	if now != "" && os.MkdirAll(s.o.State, 0o700) == nil && onlyOurs(s.o.State) == nil {
-		_ = os.WriteFile(filepath.Join(s.o.State, triedFile), []byte(now), 0o600) // without it the next one tries again
+		_ = os.WriteFile(filepath.Join(s.o.State, triedFile), []byte(now), 0o600) // if it fails, the next command tries again
 	}
 	return nil
 }
 
-// doubt tries again after a jail could not be started, and returns why there can be none here any more.
+// doubt repeats the trial after a failed start of a jail, and returns its error.
 func (s *jails) doubt(ctx context.Context) error {
 	if s.kind != kindJail {
 		return nil
@@ -44,12 +44,12 @@ func (s *jails) doubt(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fits = false
-	_ = os.Remove(filepath.Join(s.o.State, triedFile)) // what is there is tried all the same
+	_ = os.Remove(filepath.Join(s.o.State, triedFile)) // may not exist
 	return s.tried(ctx)
 }
 
-// circumstances name what decides whether a jail can be made: the start of the machine, the program, the user, and what
-// holds this process itself. It is "" where that is unknown.
+// circumstances identifies the conditions for jails: the boot, the program, the user, and the restrictions of this process. It is
+// "" if they are unknown.
 func circumstances() string {
 	path, err := proc.Find(program)
 	if err != nil {
@@ -63,7 +63,7 @@ func circumstances() string {
 	sys := st.Sys().(*syscall.Stat_t)
 	fmt.Fprintln(h, path, sys.Dev, sys.Ino, st.Size(), st.ModTime().UnixNano(), st.Mode(), os.Geteuid(), os.Getegid())
 	for _, name := range slices.Concat(forbidding, []string{"kernel/random/boot_id"}) {
-		b, _ := os.ReadFile("/proc/sys/" + name) // not every kernel has each
+		b, _ := os.ReadFile("/proc/sys/" + name) // may not exist
 		fmt.Fprintf(h, "%s %q\n", name, b)
 	}
 	for _, name := range []string{"user", "mnt", "pid"} {
@@ -73,17 +73,15 @@ func circumstances() string {
 		}
 		fmt.Fprintln(h, to)
 	}
-	label, _ := os.ReadFile("/proc/self/attr/current") // without a security module there is none
+	label, _ := os.ReadFile("/proc/self/attr/current") // empty without a security module
 	fmt.Fprintf(h, "%q\n", label)
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return ""
 	}
 	for line := range strings.Lines(string(status)) {
-		if name, _, _ := strings.Cut(
-			line, ":",
-		); strings.HasPrefix(name, "Cap") || name == "NoNewPrivs" || name == "Seccomp" ||
-			name == "Seccomp_filters" {
+		name, _, _ := strings.Cut(line, ":")
+		if strings.HasPrefix(name, "Cap") || name == "NoNewPrivs" || name == "Seccomp" || name == "Seccomp_filters" {
 			fmt.Fprint(h, line)
 		}
 	}

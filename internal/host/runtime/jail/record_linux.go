@@ -22,7 +22,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// Names in a sandbox's directory, beside the shim's log.
+// Names in a sandbox's directory; jailshim.LogFile is another one.
 const (
 	recordFile   = "record.json"
 	shimFile     = "keeper.json"
@@ -31,21 +31,19 @@ const (
 	homeDir      = "home"
 )
 
-// Folders that are being made or removed; their beginning is no sandbox's name.
+// Prefixes of directories that are being created or removed; sandboxes cannot have such names.
 const (
 	beginning = ".new-"
 	goingAway = ".gone-"
 )
 
 const (
-	// maxRecord bounds a record, in bytes; a command's environment is the largest part of one.
-	maxRecord = 8 << 20
-	// lockTime is how long another command may be busy with a sandbox: it waits for its start or end.
-	lockTime = 60 * time.Second
-	lockLook = 5 * time.Millisecond
+	maxRecord = 8 << 20          // bytes; the environment is the largest part
+	lockTime  = 60 * time.Second // another command may be starting or stopping the sandbox
+	lockLook  = 5 * time.Millisecond
 )
 
-// record is what a sandbox was made of. It is written once.
+// record is the spec of a sandbox. It is written once.
 type record struct {
 	Kind    string            `json:"kind"`
 	Labels  map[string]string `json:"labels"`
@@ -61,9 +59,8 @@ type startConfig struct {
 	runtime.Limits
 	Mounts    []runtime.Mount `json:"mounts,omitempty"`
 	Throwaway bool            `json:"throwaway,omitempty"`
-	// UID and GID are those of commands.
-	UID int `json:"uid"`
-	GID int `json:"gid"`
+	UID       int             `json:"uid"` // of commands
+	GID       int             `json:"gid"`
 }
 
 // folder is a sandbox's open directory. The holder of its lock may start, stop or remove the sandbox.
@@ -78,7 +75,7 @@ func (f *folder) close() {
 	_ = f.dir.Close() // with the lock
 }
 
-// openFolder opens an existing one: a directory of this user, not a link.
+// openFolder opens an existing directory. It returns safeopen.ErrUnsafe for a link, or a directory of another user.
 func openFolder(path string) (*folder, error) {
 	dir, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -112,7 +109,7 @@ func (f *folder) lock(ctx context.Context) error {
 	for !f.tryLock() {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for another command that starts or ends the sandbox: %w", context.Cause(ctx))
+			return fmt.Errorf("wait for another command that starts or stops the sandbox: %w", context.Cause(ctx))
 		case <-time.After(lockLook):
 		}
 	}
@@ -122,7 +119,7 @@ func (f *folder) lock(ctx context.Context) error {
 	return nil
 }
 
-// there reports whether the folder still has its name.
+// there reports whether the directory still has its name.
 func (f *folder) there() bool {
 	there, err := os.Lstat(f.path)
 	if err != nil {
@@ -136,11 +133,11 @@ func (f *folder) tryLock() bool {
 	return unix.Flock(int(f.dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 }
 
-// record reads the folder's record: a file of this user, not a link.
+// record reads the directory's record.
 func (f *folder) record() (r record, err error) {
 	err = f.read(recordFile, &r)
 	if err == nil && (r.Kind != kindJail && r.Kind != kindMachine || r.Labels[runtime.LabelSandbox] != filepath.Base(f.path)) {
-		err = fmt.Errorf("read %s: it is not the record of this sandbox", filepath.Join(f.path, recordFile))
+		err = fmt.Errorf("read %s: not the record of this sandbox", filepath.Join(f.path, recordFile))
 	}
 	return r, err
 }
@@ -152,7 +149,7 @@ func (f *folder) read(name string, v any) error {
 		err = json.Unmarshal(b, v)
 	}
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		err = e.Err // its operation and path are those of the open folder
+		err = e.Err // without the path in the open directory
 	}
 	if err != nil {
 		return fmt.Errorf("read %s: %w", filepath.Join(f.path, name), err)
@@ -160,7 +157,7 @@ func (f *folder) read(name string, v any) error {
 	return nil
 }
 
-// write replaces a file of the folder as a whole. With durable it survives a loss of power: that costs as much as the rest of a start.
+// write replaces a file of the directory atomically. With durable it survives a power failure, at about the cost of a start.
 func (f *folder) write(name string, v any, durable bool) error {
 	b, err := json.Marshal(v)
 	if err == nil {
@@ -190,8 +187,7 @@ func (f *folder) writeFile(name string, b []byte, durable bool) error {
 	return errors.Join(err, to.Close())
 }
 
-// syncFile makes a file or the names in a folder durable, where the file system can. It is a variable, so that a test
-// can see when it is called.
+// syncFile syncs a file or directory if the file system can. It is a variable for tests.
 var syncFile = func(f *os.File) error {
 	if err := f.Sync(); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTSUP) {
 		return err
@@ -199,7 +195,7 @@ var syncFile = func(f *os.File) error {
 	return nil
 }
 
-// at is a path to a name in the folder that is short, however long the folder's own is: a socket's has at most 108 bytes.
+// at returns a short path to a name in the directory: a socket's path has at most 108 bytes.
 func (f *folder) at(name string) string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", f.dir.Fd(), name)
 }
@@ -207,11 +203,10 @@ func (f *folder) at(name string) string {
 // shim is the parent process of the jail.
 type shim struct {
 	statedir.Process
-	// Groups are the control groups that it makes: their paths are relative to the groups of the process that started it.
-	Groups []string `json:"groups,omitempty"`
+	Groups []string `json:"groups,omitempty"` // the cgroups that it creates, relative to those of the process that started it
 }
 
-// shim returns the last shim, or one that does not live if there was none.
+// shim returns the last shim, or a dead one if there was none.
 func (f *folder) shim() *shim {
 	k := &shim{}
 	if f.read(shimFile, k) != nil {
@@ -229,7 +224,7 @@ func (f *folder) removeGroups() error {
 	return errors.Join(errs...)
 }
 
-// dirs makes the folders for files in the sandbox's folder that are not there.
+// dirs creates the missing directories for a sandbox's files.
 func (f *folder) dirs(r record) error {
 	for _, sub := range []string{workspaceDir, homeDir} {
 		err := f.root.Mkdir(sub, 0o755)
@@ -246,28 +241,28 @@ func (f *folder) dirs(r record) error {
 	return nil
 }
 
-// make makes the folder of a new sandbox, with its lock. A name that is taken is a runtime.ErrConflict.
+// make creates and locks the directory of a new sandbox. A name in use is a runtime.ErrConflict.
 func (s *jails) make(name string, r record) (*folder, error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of sandboxes: %w", err)
+		return nil, fmt.Errorf("create the directory of sandboxes: %w", err)
 	}
 	path := filepath.Join(s.dir, beginning+strings.ToLower(rand.Text()))
 	if err := os.Mkdir(path, 0o700); err != nil {
-		return nil, fmt.Errorf("make the sandbox's directory: %w", err)
+		return nil, fmt.Errorf("create the sandbox's directory: %w", err)
 	}
 	f, err := openFolder(path)
 	if err != nil {
 		return nil, errors.Join(err, os.Remove(path))
 	}
 	f.tryLock()                                // no other process knows it
-	err = f.write(recordFile, r, !r.Throwaway) // a throwaway sandbox ends with the machine
+	err = f.write(recordFile, r, !r.Throwaway) // a throwaway sandbox does not survive a power failure
 	if err == nil {
 		err = f.dirs(r)
 	}
 	if err == nil {
 		f.path = filepath.Join(s.dir, name)
 		if err = unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, f.path, unix.RENAME_NOREPLACE); errors.Is(err, fs.ErrExist) {
-			err = fmt.Errorf("make the sandbox: %w", runtime.ErrConflict)
+			err = fmt.Errorf("create the sandbox: %w", runtime.ErrConflict)
 		}
 	}
 	if err != nil {

@@ -23,27 +23,23 @@ import (
 )
 
 const (
-	// startTime bounds a start: by hand it takes some 15 ms.
-	startTime = 20 * time.Second
-	// maxAnswer bounds a shim's answer, in bytes.
-	maxAnswer = 64 << 10
-	// hashLength is how much of the guest's hash its file is named by.
-	hashLength = 32
+	startTime  = 20 * time.Second // by hand it takes some 15 ms
+	maxAnswer  = 64 << 10         // bytes of a shim's answer
+	hashLength = 32               // characters of the guest's hash in its file name
 )
 
-// guest returns the path of the guest program and unpacks it if it is missing or damaged. The file can be executed but
-// not read: whatever runs it is hidden from other processes of its user from its first instruction on. A valid file is
-// never replaced: other processes mount and execute it.
+// guest returns the path of the guest program, and unpacks it if it is missing or damaged. The file can be executed but not
+// read, so that other processes of its user cannot inspect it. A valid file is never replaced: other processes mount and execute it.
 func (s *jails) guest(ctx context.Context) (string, error) {
 	packed, err := s.o.Guest(ctx, goruntime.GOARCH)
 	if err != nil {
-		return "", fmt.Errorf("make the sandbox: %w", err)
+		return "", fmt.Errorf("create the sandbox: %w", err)
 	}
 	if err := os.MkdirAll(s.o.State, 0o700); err != nil {
-		return "", fmt.Errorf("make state directory: %w", err)
+		return "", fmt.Errorf("create the state directory: %w", err)
 	}
 	if err := onlyOurs(s.o.State); err != nil {
-		return "", fmt.Errorf("use the guest's program in %s: %w", s.o.State, err)
+		return "", fmt.Errorf("use the guest program in %s: %w", s.o.State, err)
 	}
 	path := filepath.Join(s.o.State, fmt.Sprintf("guest-%.*s", hashLength, packed.Hash))
 	if isGuest(path, packed.Size) {
@@ -53,7 +49,7 @@ func (s *jails) guest(ctx context.Context) (string, error) {
 	defer cancel()
 	l, err := lockfile.Take(ctx, path+".lock")
 	if err != nil {
-		return "", fmt.Errorf("write the guest's program: %w", err)
+		return "", fmt.Errorf("write the guest program: %w", err)
 	}
 	defer l.Remove()
 	if isGuest(path, packed.Size) { // another process was faster
@@ -61,21 +57,21 @@ func (s *jails) guest(ctx context.Context) (string, error) {
 	}
 	b, err := packed.Unpack()
 	if err != nil {
-		return "", fmt.Errorf("make the sandbox: %w", err)
+		return "", fmt.Errorf("create the sandbox: %w", err)
 	}
 	if err := writeGuest(path, b); err != nil {
-		return "", fmt.Errorf("write the guest's program: %w", err)
+		return "", fmt.Errorf("write the guest program: %w", err)
 	}
 	return path, nil
 }
 
-// writeGuest writes the guest program to path. The caller has its lock. It does not use renameio, which would keep the mode of an existing
-// file, and would leave a file of another name when it is killed.
+// writeGuest writes the guest program to path. The caller holds its lock. renameio would keep the mode of an existing file, and
+// leave a file of another name when it is killed.
 func writeGuest(path string, b []byte) error {
-	// A child that is being started meanwhile inherits the open file for a moment, and a file that is open for writing cannot be executed.
+	// A child that is being started inherits the open file for a moment, and a file open for writing cannot be executed.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	part := path + ".new" // a killed process may have left one
+	part := path + ".new" // may be left from a killed process
 	if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -84,7 +80,7 @@ func writeGuest(path string, b []byte) error {
 		return err
 	}
 	_, err = f.Write(b)
-	// Synced: after a loss of power, the size alone would look right.
+	// Synced: after a power failure, the size alone could match.
 	if err = errors.Join(err, f.Chmod(guestMode), f.Sync(), f.Close()); err == nil {
 		err = os.Rename(part, path)
 	}
@@ -94,43 +90,42 @@ func writeGuest(path string, b []byte) error {
 	return nil
 }
 
-// guestMode allows execution of the guest's program, but neither reading nor writing it.
+// guestMode allows only execution.
 const guestMode = 0o111
 
-// isGuest reports whether the file of that name is the guest's program as this user has written it: whole, since it had the name only then.
+// isGuest reports whether the file is a complete guest program of this user.
 func isGuest(path string, size int64) bool {
 	st, err := os.Lstat(path)
 	return err == nil && st.Mode() == guestMode && st.Size() == size && st.Sys().(*syscall.Stat_t).Uid == uint32(os.Geteuid())
 }
 
-// onlyOurs returns an error if another user could replace our program in the directory. A group that may write to it is
-// trusted by its owner.
+// onlyOurs returns an error if another user could replace a program in the directory. Its group is trusted by the owner.
 func onlyOurs(dir string) error {
 	st, err := os.Stat(dir)
 	if err != nil {
 		return err
 	}
 	if owner := st.Sys().(*syscall.Stat_t).Uid; owner != uint32(os.Geteuid()) {
-		return fmt.Errorf("the directory belongs to user %d and not to %d: set SANDBOX_AGENT_STATE_DIR to a directory of your own",
+		return fmt.Errorf("the directory belongs to user %d, not to %d: set SANDBOX_AGENT_STATE_DIR to a directory of your own",
 			owner, os.Geteuid())
 	}
 	if st.Mode().Perm()&0o002 != 0 && st.Mode()&fs.ModeSticky == 0 {
-		return fmt.Errorf("everybody may write to the directory: chmod o-w %s", dir)
+		return fmt.Errorf("the directory is writable for all users: chmod o-w %s", dir)
 	}
 	return nil
 }
 
-// start starts the shim of a sandbox, and waits until its guest serves. The caller has the lock.
+// start starts the shim of a sandbox, and waits until its guest serves. The caller holds the lock.
 func (s *jails) start(ctx context.Context, f *folder, r record, guest string) error {
-	if err := f.dirs(r); err != nil { // somebody may have deleted them
-		return fmt.Errorf("make the sandbox's directories: %w", err)
+	if err := f.dirs(r); err != nil { // the user may have deleted them
+		return fmt.Errorf("create the sandbox's directories: %w", err)
 	}
 	if s.kind == kindJail {
 		held, config, err := runtime.Hold(r.Mounts, r.Config)
 		if err != nil {
 			return err
 		}
-		defer held.Close() // the guest serves then
+		defer held.Close() // after the guest has verified them
 		r.Config = config
 	}
 	plan, err := s.plan(f, r, guest)
@@ -150,7 +145,7 @@ func (s *jails) start(ctx context.Context, f *folder, r record, guest string) er
 		return fmt.Errorf("open the sandbox's log: %w", err)
 	}
 	defer log.Close()
-	// Real pipes: the shim outlives this process.
+	// Files, not copied by this process: the shim outlives it.
 	inR, inW, err := os.Pipe()
 	if err != nil {
 		return err
@@ -192,27 +187,27 @@ func (s *jails) start(ctx context.Context, f *folder, r record, guest string) er
 	case err != nil:
 		err = fmt.Errorf("the sandbox's shim ended without an answer: %w", err)
 	case answer.Error != "":
-		err = fmt.Errorf("it ended: %s", strings.TrimSpace(answer.Error))
+		err = fmt.Errorf("the sandbox exited: %s", strings.TrimSpace(answer.Error))
 	default:
 		return nil
 	}
 	return errors.Join(err, f.stop(context.WithoutCancel(ctx)))
 }
 
-// listen makes the socket of the guest, for this user alone: the directory has no other user.
+// listen creates the guest's socket. Only this user can access the directory.
 func (f *folder) listen(ctx context.Context) (*os.File, error) {
 	if err := f.root.Remove(socketFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("make the sandbox's socket: %w", err)
+		return nil, fmt.Errorf("create the sandbox's socket: %w", err)
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", f.at(socketFile))
 	if err != nil {
-		return nil, fmt.Errorf("make the sandbox's socket: %w", err)
+		return nil, fmt.Errorf("create the sandbox's socket: %w", err)
 	}
 	u := l.(*net.UnixListener)
 	u.SetUnlinkOnClose(false)
 	defer u.Close()
 	if err := f.root.Chmod(socketFile, 0o600); err != nil {
-		return nil, fmt.Errorf("make the sandbox's socket: %w", err)
+		return nil, fmt.Errorf("create the sandbox's socket: %w", err)
 	}
 	return u.File()
 }
@@ -237,7 +232,7 @@ func (s *jails) plan(f *folder, r record, guest string) (jailshim.Config, error)
 		if os.Geteuid() == 0 {
 			config.User = fmt.Sprintf("%d:%d", r.UID, r.GID)
 		}
-		if _, held := at["memory"]; !held && r.MemoryBytes > 0 { // the parent measures its use (internal/jailshim/watch_linux.go)
+		if _, held := at["memory"]; !held && r.MemoryBytes > 0 { // the shim measures its use (internal/jailshim/watch_linux.go)
 			p.WatchBytes, config.DataBytes = r.MemoryBytes, uint64(r.MemoryBytes)
 		}
 		if _, held := at["pids"]; !held && r.PIDs > 0 {
@@ -252,20 +247,14 @@ func (s *jails) plan(f *folder, r record, guest string) (jailshim.Config, error)
 			return jailshim.Config{}, err
 		}
 		j := bwrapConfig{
-			startConfig:  r.startConfig,
-			folder:       f.path,
-			guest:        guest,
-			root:         os.Geteuid() == 0,
-			machine:      m,
-			groups:       p.Groups,
-			groupsInside: inside,
+			startConfig: r.startConfig, folder: f.path, guest: guest, root: os.Geteuid() == 0, machine: m, groups: p.Groups, groupsInside: inside,
 		}
 		bwrap, err := proc.Find(program)
 		if err != nil {
 			return jailshim.Config{}, noBubblewrap
 		}
 		p.Argv, p.Data = j.bubblewrap(bwrap, filter)
-		// A program that needs new privileges is not given less before.
+		// A setuid program would not get its privileges after such a restriction.
 		if st, err := os.Stat(bwrap); err == nil {
 			p.OwnSockets = st.Mode()&fs.ModeSetuid == 0
 		}
@@ -275,7 +264,7 @@ func (s *jails) plan(f *folder, r record, guest string) (jailshim.Config, error)
 	return p, err
 }
 
-// passed are the variables of this machine that a sandbox which is the machine itself has.
+// passed are the host's variables in a sandbox of runtime host.
 var passed = []string{"PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR"}
 
 func (s *jails) environment() []string {
