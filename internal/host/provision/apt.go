@@ -26,8 +26,8 @@ type aptArchive struct {
 	trusted    bool
 }
 
-// parseSources reads the binary archives out of apt's files, by name: *.list has one line
-// each, *.sources has stanzas. Only http and https archives can be used in a build.
+// parseSources reads the binary archives from apt's files: *.list with one line each, *.sources with stanzas. A build can use only
+// http and https archives.
 func parseSources(files map[string]string) []aptArchive {
 	var all []aptArchive
 	for _, name := range sortedKeys(files) {
@@ -102,7 +102,7 @@ func parseStanzas(text string) []aptArchive {
 func (a *aptArchive) option(k, v string) {
 	switch strings.ToLower(k) {
 	case "signed-by":
-		// A key inside the file has no path; the keyring's own key is used.
+		// For an embedded key the keyring's own key is used.
 		if strings.HasPrefix(v, "/") && !strings.ContainsAny(v, " ,") {
 			a.signedBy = v
 		}
@@ -111,27 +111,26 @@ func (a *aptArchive) option(k, v string) {
 	}
 }
 
-// plan describes how a base is made from this machine's archives.
+// plan describes how to create a base from the host's package archives.
 type plan struct {
 	distro  string // debian or ubuntu
 	suite   string
 	mirror  string
-	keyring string // if empty debootstrap's own choice
+	keyring string // "" means debootstrap's choice
 	trusted bool
 	sources string // the base's sources.list
 }
 
-var errNoArchive = errors.New("this machine's apt sources name no package archive of Debian or Ubuntu")
+var errNoArchive = errors.New("no package archive of Debian or Ubuntu in this machine's apt sources")
 
-// planBase chooses the suite and finds its archives on the hosts that serve this
-// machine's own release. osID and codename are those of os-release.
+// planBase chooses the suite, and its archives on the hosts of this machine's own release. osID and codename are from os-release.
 func planBase(osID string, like []string, codename string, all []aptArchive) (plan, error) {
 	p := plan{distro: "debian", suite: "trixie"}
 	components := "main"
 	if osID == "ubuntu" || slices.Contains(like, "ubuntu") {
 		p.distro, p.suite, components = "ubuntu", "noble", "main universe"
 	} else if osID != "debian" && !slices.Contains(like, "debian") {
-		return plan{}, fmt.Errorf("a base can be made on Debian and Ubuntu only, this machine is %s", osID)
+		return plan{}, fmt.Errorf("a base needs Debian or Ubuntu on this machine, which is %s", osID)
 	}
 	main, ok := findMain(all, p.distro, codename)
 	if !ok {
@@ -153,8 +152,7 @@ func planBase(osID string, like []string, codename string, all []aptArchive) (pl
 	return p, nil
 }
 
-// findMain finds the archive of the release itself. A host on a rolling release names no
-// codename: then the archive is found by its usual path.
+// findMain finds the archive of the release. A host on a rolling release has no codename; its archive has the usual path.
 func findMain(all []aptArchive, distro, codename string) (aptArchive, bool) {
 	if codename != "" {
 		if a, ok := findSuite(all, codename); ok && slices.Contains(a.components, "main") {
@@ -169,8 +167,7 @@ func findMain(all []aptArchive, distro, codename string) (aptArchive, bool) {
 	return aptArchive{}, false
 }
 
-// findSuite finds an archive by suite. It prefers the distribution's own, known by its
-// usual suites or path, to a third party's, which can use the same codename.
+// findSuite finds an archive by suite. It prefers the distribution's own to a third party's, which can use the same codename.
 func findSuite(all []aptArchive, suite string) (aptArchive, bool) {
 	match := slices.DeleteFunc(slices.Clone(all), func(a aptArchive) bool {
 		return !slices.Contains(a.suites, suite) || !slices.Contains(a.components, "main")
@@ -187,22 +184,20 @@ func findSuite(all []aptArchive, suite string) (aptArchive, bool) {
 }
 
 const (
-	// rootDeadline bounds Root: some 300 MB by the engine's socket.
-	rootDeadline = 5 * time.Minute
-	// What a root folder may have at most.
-	maxRootFiles = 1_000_000
-	maxRootBytes = 20 << 30
-	cleanUp      = 30 * time.Second
-	// labelUnpacked marks the container that an image is read through. It never runs.
-	labelUnpacked = "sandbox-agent.unpacked"
+	rootDeadline = 5 * time.Minute // for Root: some 300 MB over the engine's socket
+	// Limits of a root directory.
+	maxRootFiles  = 1_000_000
+	maxRootBytes  = 20 << 30
+	cleanUp       = 30 * time.Second
+	labelUnpacked = "sandbox-agent.unpacked" // of a container that is only read
 )
 
-// rootPaths are where an image has programs, and what they need.
+// rootPaths are the directories with an image's programs and their requirements.
 var rootPaths = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc"}
 
-// Root unpacks the programs of an image, and what they need, in a folder that is there. Nothing of the image runs.
+// Root unpacks an image's programs and their requirements into an existing directory. It runs nothing of the image.
 func (i Images) Root(ctx context.Context, image, dir string) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, rootDeadline, fmt.Errorf("image %s was not unpacked within %s", image, rootDeadline))
+	ctx, cancel := context.WithTimeoutCause(ctx, rootDeadline, fmt.Errorf("image %s not unpacked within %s", image, rootDeadline))
 	defer cancel()
 	if err := i.dropLeft(ctx); err != nil {
 		return fmt.Errorf("unpack image %s: %w", image, orCause(ctx, err))
@@ -227,7 +222,7 @@ func (i Images) Root(ctx context.Context, image, dir string) (err error) {
 	return nil
 }
 
-// dropLeft removes containers that a Root which was killed has left.
+// dropLeft removes containers that a killed Root has left.
 func (i Images) dropLeft(ctx context.Context) error {
 	left, err := i.Client.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", labelUnpacked))})
 	if err != nil {
@@ -235,7 +230,7 @@ func (i Images) dropLeft(ctx context.Context) error {
 	}
 	for _, c := range left {
 		if time.Since(time.Unix(c.Created, 0)) < rootDeadline+cleanUp {
-			continue // its Root may be at work
+			continue // its Root may be running
 		}
 		if err := i.Client.ContainerRemove(ctx, c.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil &&
 			!cerrdefs.IsNotFound(err) {
@@ -245,7 +240,7 @@ func (i Images) dropLeft(ctx context.Context) error {
 	return nil
 }
 
-// unpack unpacks a folder or link of a container, if it has it.
+// unpack unpacks a directory or link of a container, if it exists.
 func (i Images) unpack(ctx context.Context, id, from, dir string) error {
 	r, _, err := i.Client.CopyFromContainer(ctx, id, from)
 	if cerrdefs.IsNotFound(err) {

@@ -22,18 +22,14 @@ import (
 )
 
 const (
-	// registryBase is the base if a registry answers.
 	registryBase = "ubuntu:24.04"
-	// baseRepository is the name of bases made from a package archive, and of any base that
-	// an administrator adds by `docker tag`.
+	// baseRepository is the name of bases from a package archive, and of bases that an administrator adds with `docker tag`.
 	baseRepository = "sandbox-agent/base"
-	// answerDeadline bounds the wait for a registry's first answer: long enough for a slow
-	// one, short enough not to be felt if packets are dropped.
+	// answerDeadline bounds the wait for a registry's first answer.
 	answerDeadline = 20 * time.Second
 )
 
-// base returns the image to build on: one made or tagged here before, else the
-// registry's, else a new one from the package archive.
+// base returns the base image: a local one, else the registry's, else a new one from the package archive.
 func (b *builder) base(ctx context.Context, host host) (string, error) {
 	found, err := b.localBase(ctx)
 	if err != nil || found != "" {
@@ -46,13 +42,13 @@ func (b *builder) base(ctx context.Context, host host) (string, error) {
 	if ctx.Err() != nil {
 		return "", fmt.Errorf("pull %s: %w", registryBase, context.Cause(ctx))
 	}
-	b.warn("%s: %v; making a base from the package archive instead", registryBase, pullErr)
+	b.warn("%s: %v; creating a base from the package archive instead", registryBase, pullErr)
 	name, err := b.bootstrap(ctx, host)
 	if err == nil {
 		return name, nil
 	}
 	return "", exiterr.New(workorder.ExitBox, fmt.Errorf("no base for the image: %w; %w", pullErr, err),
-		fmt.Sprintf("give the engine a way to a registry, or load an Ubuntu 24.04 or Debian 13 base by hand and name it: docker tag "+
+		fmt.Sprintf("connect the engine to a registry, or load an Ubuntu 24.04 or Debian 13 base and name it: docker tag "+
 			"BASE %s:local", baseRepository))
 }
 
@@ -82,13 +78,13 @@ func (b *builder) localBase(ctx context.Context) (string, error) {
 	}
 }
 
-// The reasons why a base could not be pulled.
+// Reasons why a base could not be pulled.
 var (
-	errUnreachable = errors.New("the registry does not answer")
-	errDenied      = errors.New("the registry refused")
+	errUnreachable = errors.New("registry unreachable")
+	errDenied      = errors.New("registry refused")
 )
 
-// pull fetches the registry's base. Its first message is due soon; the rest may take as long as the whole build.
+// pull pulls the registry's base. Its first message is due soon; the rest may take as long as the whole build.
 func (b *builder) pull(ctx context.Context) error {
 	b.say("pulling %s", registryBase)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -101,11 +97,11 @@ func (b *builder) pull(ctx context.Context) error {
 	if err != nil {
 		return classify(orCause(ctx, err))
 	}
-	defer body.Close() // it was read to its end or abandoned
+	defer body.Close()
 	return classify(orCause(ctx, drain(body, func() { first.Stop() })))
 }
 
-// drain reads progress messages to their end; it calls answered at the first one.
+// drain reads progress messages to their end, and calls answered at each one.
 func drain(r io.Reader, answered func()) error {
 	dec := json.NewDecoder(r)
 	for {
@@ -122,7 +118,7 @@ func drain(r io.Reader, answered func()) error {
 	}
 }
 
-// classify separates a registry that refuses from one that cannot be reached. The engine gives only a text.
+// classify distinguishes a refusal by the registry from an unreachable one. The engine returns only a text.
 func classify(err error) error {
 	if err == nil || errors.Is(err, errUnreachable) {
 		return err
@@ -136,8 +132,8 @@ func classify(err error) error {
 	return fmt.Errorf("%w: %w", errUnreachable, err)
 }
 
-// EnsureBase returns the name of the default image's base, and makes it if there is none. Small
-// images of services can be built on it too: its package sources can be reached from here.
+// EnsureBase returns the name of the default image's base, and creates it if it is missing. Small images of services can be
+// built on it, too: its package sources are reachable.
 func EnsureBase(ctx context.Context, engine Engine, o Options) (string, error) {
 	if o.Progress == nil {
 		o.Progress = func(workorder.Event) {}
@@ -151,19 +147,18 @@ func EnsureBase(ctx context.Context, engine Engine, o Options) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	ctx, cancel := context.WithTimeoutCause(ctx, buildDeadline, fmt.Errorf("the base was not made within %s", buildDeadline))
+	ctx, cancel := context.WithTimeoutCause(ctx, buildDeadline, fmt.Errorf("base not created within %s", buildDeadline))
 	defer cancel()
 	b := builder{engine: engine, arch: arch, o: o}
 	return b.base(ctx, readHost(ctx))
 }
 
-// caFolder is the folder of Debian and Ubuntu for certificates that an administrator added.
+// caFolder is the directory for certificates added by an administrator, on Debian and Ubuntu.
 const caFolder = "/usr/local/share/ca-certificates"
 
-// npmDeadline bounds asking npm for its registry; npm starts in under a second.
-const npmDeadline = 10 * time.Second
+const npmDeadline = 10 * time.Second // npm starts in under a second
 
-// host has the settings by which this machine reaches its archives. A build in a container needs the same.
+// host has the settings by which this machine reaches package archives, for builds in containers.
 type host struct {
 	cas      map[string][]byte
 	registry string
@@ -178,11 +173,10 @@ func readHost(ctx context.Context) host {
 	}
 }
 
-// certificates reads the *.crt files under dir. It skips unreadable files: the build then
-// fails on the connection that needed one, with a clear message.
+// certificates reads the *.crt files under dir. It skips unreadable files: a build that needs one fails with a clear message.
 func certificates(dir string) map[string][]byte {
 	found := map[string][]byte{}
-	// The folder may have sub-folders; the image's has none, so the names are flattened.
+	// The image's directory is flat, and so are the names.
 	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() || filepath.Ext(path) != ".crt" {
 			return nil
@@ -199,11 +193,10 @@ func certificates(dir string) map[string][]byte {
 	return found
 }
 
-// NPMRegistry is the npm registry that this machine uses, without credentials; "" if unknown.
+// NPMRegistry returns this machine's npm registry without credentials; "" if unknown.
 func NPMRegistry(ctx context.Context) string { return withoutUser(registry(ctx, os.Getenv)) }
 
-// registry is the npm registry that this machine uses: npm's own variable, else npm's
-// answer. It is empty if unknown; the image's build then looks for one.
+// registry returns npm's variable, else npm's answer; "" if unknown. The image's build then looks for one.
 func registry(ctx context.Context, getenv func(string) string) string {
 	for _, k := range []string{"npm_config_registry", "NPM_CONFIG_REGISTRY"} {
 		if v := getenv(k); v != "" {
@@ -219,7 +212,7 @@ func registry(ctx context.Context, getenv func(string) string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// withoutUser removes the credentials from a URL: they would stay in the image.
+// withoutUser removes credentials from a URL, which would stay in the image.
 func withoutUser(s string) string {
 	u, err := url.Parse(s)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
@@ -229,8 +222,7 @@ func withoutUser(s string) string {
 	return u.String()
 }
 
-// proxies selects the variables that the builder takes as build arguments and does not
-// store in the image and its history.
+// proxies returns the proxy variables. The builder takes them as build arguments and does not store them in the image.
 func proxies(environ []string) map[string]string {
 	found := map[string]string{}
 	for _, kv := range environ {

@@ -18,33 +18,31 @@ import (
 )
 
 const (
-	// bootstrapDeadline bounds making a base: about a hundred packages.
-	bootstrapDeadline = 15 * time.Minute
-	// bootstrapGrace is debootstrap's time to unmount its mounts.
-	bootstrapGrace = 5 * time.Second
+	bootstrapDeadline = 15 * time.Minute // about a hundred packages
+	bootstrapGrace    = 5 * time.Second  // for debootstrap to unmount its mounts
 )
 
-// bootstrap makes a base from this machine's own package archive, and imports it under a name that later builds find.
+// bootstrap creates a base from the host's package archive, and imports it under a name that later builds find.
 func (b *builder) bootstrap(ctx context.Context, host host) (string, error) {
 	p, err := planHere()
 	if err != nil {
-		return "", fmt.Errorf("make a base: %w", err)
+		return "", fmt.Errorf("create a base: %w", err)
 	}
 	if os.Geteuid() != 0 {
-		return "", errors.New("make a base: only root can run debootstrap")
+		return "", errors.New("create a base: only root can run debootstrap")
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, bootstrapDeadline, fmt.Errorf("the base was not made within %s", bootstrapDeadline))
+	ctx, cancel := context.WithTimeoutCause(ctx, bootstrapDeadline, fmt.Errorf("base not created within %s", bootstrapDeadline))
 	defer cancel()
 	name := baseRepository + ":" + p.distro + "-" + p.suite
-	b.say("making the base %s with debootstrap", name)
+	b.say("creating the base %s with debootstrap", name)
 	root, err := os.MkdirTemp(b.o.StateDir, "base-")
 	if err != nil {
-		return "", fmt.Errorf("make a base: %w", err)
+		return "", fmt.Errorf("create a base: %w", err)
 	}
-	defer os.RemoveAll(root) // the rest is among the state folder's temporary names
-	// The state folder may be private; apt in the base runs as another user.
+	defer os.RemoveAll(root) // gc removes the rest of a killed process
+	// The state directory may be private; apt in the base runs as another user.
 	if err := os.Chmod(root, 0o755); err != nil {
-		return "", fmt.Errorf("make a base: %w", err)
+		return "", fmt.Errorf("create a base: %w", err)
 	}
 	tail := proc.NewTail(tailBytes)
 	err = proc.Run(ctx, proc.Spec{
@@ -52,10 +50,10 @@ func (b *builder) bootstrap(ctx context.Context, host host) (string, error) {
 		Stdout: tail, Stderr: tail, Grace: bootstrapGrace,
 	})
 	if err != nil {
-		return "", fmt.Errorf("make a base: %w\nlast output:\n%s", err, strings.TrimSpace(tail.String()))
+		return "", fmt.Errorf("create a base: %w\nlast output:\n%s", err, strings.TrimSpace(tail.String()))
 	}
 	if err := prepare(root, p.sources); err != nil {
-		return "", fmt.Errorf("make a base: %w", err)
+		return "", fmt.Errorf("create a base: %w", err)
 	}
 	if err := b.importFolder(ctx, root, name); err != nil {
 		return "", fmt.Errorf("import the base %s: %w", name, err)
@@ -73,7 +71,7 @@ func (p plan) debootstrap(arch, root string) []string {
 	return append(argv, p.suite, root, p.mirror)
 }
 
-// bootstrapEnv adds PATH's system folders, which a user's shell may lack, and the proxies.
+// bootstrapEnv adds PATH's system directories, which a user's shell may lack, and the proxies.
 func bootstrapEnv(environ []string, proxies map[string]string) []string {
 	env := slices.DeleteFunc(slices.Clone(environ), func(kv string) bool { return strings.HasPrefix(kv, "PATH=") })
 	env = append(env, "PATH="+os.Getenv("PATH")+":/usr/local/sbin:/usr/sbin:/sbin", "DEBIAN_FRONTEND=noninteractive")
@@ -84,7 +82,7 @@ func bootstrapEnv(environ []string, proxies map[string]string) []string {
 	return env
 }
 
-// prepare gives the base its package sources and removes what images do not need.
+// prepare writes the base's package sources and removes unneeded files.
 func prepare(root, sources string) error {
 	apt := filepath.Join(root, "etc/apt")
 	if err := os.WriteFile(filepath.Join(apt, "sources.list"), []byte(sources), 0o644); err != nil {
@@ -114,7 +112,7 @@ func prepare(root, sources string) error {
 
 func (b *builder) importFolder(ctx context.Context, root, name string) error {
 	pr, pw := io.Pipe()
-	defer pr.Close() // only ends tar if the engine stopped reading
+	defer pr.Close() // ends tar if the engine stopped reading
 	tail := proc.NewTail(tailBytes)
 	tar, err := proc.Start(ctx, proc.Spec{Argv: []string{"tar", "--numeric-owner", "-C", root, "-c", "."}, Stdout: pw, Stderr: tail})
 	if err != nil {
@@ -126,14 +124,14 @@ func (b *builder) importFolder(ctx context.Context, root, name string) error {
 	if err != nil {
 		return orCause(ctx, err)
 	}
-	defer body.Close() // it was read to its end or abandoned
+	defer body.Close()
 	return orCause(ctx, drain(body, func() {}))
 }
 
 func planHere() (plan, error) {
 	release, err := os.ReadFile("/etc/os-release")
 	if err != nil {
-		return plan{}, fmt.Errorf("find out the distribution: %w", err)
+		return plan{}, fmt.Errorf("read the distribution's name: %w", err)
 	}
 	files := map[string]string{}
 	for _, pattern := range []string{"/etc/apt/sources.list", "/etc/apt/sources.list.d/*.list", "/etc/apt/sources.list.d/*.sources"} {

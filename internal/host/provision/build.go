@@ -28,14 +28,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// StepImage is the step of the events; the caller of Ensure starts and finishes it.
+// StepImage is the step of the events. The caller of Ensure emits its start and end.
 const StepImage = "image"
 
-// missingMark starts a line of the build that names an unavailable optional part; build/lib.sh prints it.
+// missingMark begins a line of the build about an unavailable optional part; build/lib.sh prints it.
 const missingMark = "not in this image: "
 
-// tailBytes bounds the output of a failed build in its error.
-const tailBytes = 3 << 10
+const tailBytes = 3 << 10 // of a failed build's output in its error
 
 type builder struct {
 	engine Engine
@@ -48,7 +47,7 @@ type builder struct {
 
 func (b *builder) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, buildDeadline,
-		fmt.Errorf("the image was not built within %s", buildDeadline))
+		fmt.Errorf("image not built within %s", buildDeadline))
 	defer cancel()
 	b.say("building %s", b.name)
 	host := readHost(ctx)
@@ -77,32 +76,30 @@ func (b *builder) warn(format string, a ...any) {
 
 func (b *builder) build(ctx context.Context, base string, host host) error {
 	pr, pw := io.Pipe()
-	defer pr.Close() // only unblocks the writer if the engine stopped reading
+	defer pr.Close() // unblocks the writer if the engine stopped reading
 	go func() {
 		pw.CloseWithError(b.src.WriteContext(pw, image.Host{CAs: host.cas, Registry: host.registry}))
 	}()
 	return b.submit(ctx, pr, build.ImageBuildOptions{
-		BuildArgs: buildArgs(base, host.proxies),
+		BuildArgs: buildArgs(host.proxies, base),
 		NoCache:   b.o.Rebuild,
 		Labels:    map[string]string{labelHash: b.hash, labelVersion: b.o.Version},
 	})
 }
 
-func buildArgs(base string, proxies map[string]string) map[string]*string {
-	args := pointers(proxies)
-	args["BASE"] = &base
+// buildArgs returns build arguments, with BASE if it is not empty.
+func buildArgs(values map[string]string, base string) map[string]*string {
+	args := map[string]*string{}
+	for k, v := range values {
+		args[k] = &v
+	}
+	if base != "" {
+		args["BASE"] = &base
+	}
 	return args
 }
 
-func pointers(values map[string]string) map[string]*string {
-	p := map[string]*string{}
-	for k, v := range values {
-		p[k] = &v
-	}
-	return p
-}
-
-// submit sends the context to the engine, which builds it under the builder's name.
+// submit builds the context under the builder's name.
 func (b *builder) submit(ctx context.Context, buildContext io.Reader, o build.ImageBuildOptions) error {
 	o.Tags, o.Version = []string{b.name}, build.BuilderV1
 	o.Remove, o.ForceRemove = true, true
@@ -110,12 +107,12 @@ func (b *builder) submit(ctx context.Context, buildContext io.Reader, o build.Im
 	if err != nil {
 		return exiterr.New(workorder.ExitBox, fmt.Errorf("build image %s: %w", b.name, orCause(ctx, err)), "")
 	}
-	defer res.Body.Close() // it was read to its end or abandoned
+	defer res.Body.Close()
 	tail := proc.NewTail(tailBytes)
 	if err := b.follow(res.Body, tail); err != nil {
 		return exiterr.New(workorder.ExitBox,
 			fmt.Errorf("build image %s: %w\nlast output:\n%s", b.name, orCause(ctx, err), strings.TrimRight(tail.String(), "\n")),
-			"a build needs the distribution's package archive and the npm registry: check network, proxy and CA certificates of this machine, "+
+			"a build needs the distribution's package archive and the npm registry: check this machine's network, proxy and CA certificates, "+
 				"then try again")
 	}
 	return nil
@@ -131,7 +128,7 @@ type message struct {
 // stepLine matches the classic builder's line for an instruction.
 var stepLine = regexp.MustCompile(`^Step (\d+)/(\d+) : (.+)`)
 
-// follow reads the builder's messages, reports one event per instruction, and keeps the end of the output in tail.
+// follow reads the builder's messages, reports one event per instruction, and copies the output to tail.
 func (b *builder) follow(r io.Reader, tail io.Writer) error {
 	dec := json.NewDecoder(r)
 	for {
@@ -156,24 +153,24 @@ func (b *builder) follow(r io.Reader, tail io.Writer) error {
 	}
 }
 
-// short is an instruction cut to one line of usual width.
+// short returns an instruction as one short line.
 func short(s string) string {
 	const width = 100
 	return text.Runes(text.Words(s), width)
 }
 
-// noTag is the name that older engines list for an image without one.
+// noTag is the tag that older engines list for an untagged image.
 const noTag = "<none>:<none>"
 
 func list(ctx context.Context, engine Engine) ([]Built, error) {
 	sum, err := engine.ImageList(ctx, imagetypes.ListOptions{Filters: filters.NewArgs(filters.Arg("label", labelHash))})
 	if err != nil {
-		return nil, fmt.Errorf("list the images of sandboxes: %w", err)
+		return nil, fmt.Errorf("list images: %w", err)
 	}
 	var out []Built
 	for _, s := range sum {
 		if _, ok := s.Labels[runtime.LabelSnapshot]; ok {
-			continue // a sandbox's files, which are the user's
+			continue // a snapshot, which belongs to the user
 		}
 		b := Built{
 			ID: s.ID, Hash: s.Labels[labelHash], Version: s.Labels[labelVersion], Prepared: s.Labels[labelPrepared],
@@ -195,7 +192,7 @@ func list(ctx context.Context, engine Engine) ([]Built, error) {
 	return out, nil
 }
 
-// orCause returns the reason why ctx ended, if it did, instead of the error that this caused.
+// orCause returns the cause of ctx's end, if it has ended, instead of the resulting error.
 func orCause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -203,17 +200,16 @@ func orCause(ctx context.Context, err error) error {
 	return err
 }
 
-// retryAfter is how long a failed image build is not repeated: a build takes minutes, and each task would start one.
-// A package that does not exist stays so for days, a network that was away is back within the hour.
+// retryAfter is the time until a failed image build is repeated: each task would otherwise start one for minutes. A missing
+// package stays missing for days, but a network may be back within the hour.
 const retryAfter = time.Hour
 
-// maxFailure bounds what a failure's file keeps of its reason, in bytes.
-const maxFailure = 4 << 10
+const maxFailure = 4 << 10 // bytes of a stored reason
 
-// failure is the file that remembers that an image could not be made, and why. Its time is that of the try.
+// failure is the path of a file with the reason of a failed build. Its modification time is that of the build.
 type failure string
 
-// lately is the failure of a try that was made less than retryAfter ago; nil means that the image may be tried.
+// lately returns the failure of a build less than retryAfter ago; nil means that a build may be tried.
 func (f failure) lately(now time.Time) error {
 	fi, err := os.Stat(string(f))
 	if err != nil || now.Sub(fi.ModTime()) >= retryAfter {
@@ -223,14 +219,14 @@ func (f failure) lately(now time.Time) error {
 	if err != nil {
 		return nil
 	}
-	return fmt.Errorf("it failed %s ago, and is tried again after %s: %s", now.Sub(fi.ModTime()).Round(time.Second), retryAfter, why)
+	return fmt.Errorf("build failed %s ago, next try after %s: %s", now.Sub(fi.ModTime()).Round(time.Second), retryAfter, why)
 }
 
-// note remembers a failure, and forgets those of all images that are over.
+// note stores a failure, and removes expired ones of all images.
 func (f failure) note(why error, now time.Time) error {
 	dir := filepath.Dir(string(f))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("remember that an image cannot be made: %w", err)
+		return fmt.Errorf("store the failure of an image build: %w", err)
 	}
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
@@ -244,17 +240,16 @@ func (f failure) note(why error, now time.Time) error {
 	return errors.Join(err, statedir.WriteFile(string(f), []byte(text[:min(len(text), maxFailure)]), 0o600))
 }
 
-// lockPoll is the time between two tries for the lock: builds take minutes.
-const lockPoll = 200 * time.Millisecond
+const lockPoll = 200 * time.Millisecond // builds take minutes
 
 // imageLock is the lock file of the default image and its base.
 const imageLock = "image.lock"
 
-// lock takes a lock of the state folder, so that processes which build the same do it one after the other.
-// The kernel releases it when its holder dies, so no lock is stale.
+// lock takes a lock in the state directory, so that processes do not build the same image at once. The kernel releases it when
+// its holder dies.
 func lock(ctx context.Context, dir, name string, progress func(workorder.Event)) (unlock func(), waited bool, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, false, fmt.Errorf("make the state folder: %w", err)
+		return nil, false, fmt.Errorf("create the state directory: %w", err)
 	}
 	f := flock.New(filepath.Join(dir, name), flock.SetFlag(os.O_CREATE|os.O_RDWR), flock.SetPermissions(0o600))
 	locked, err := f.TryLock()
@@ -262,16 +257,16 @@ func lock(ctx context.Context, dir, name string, progress func(workorder.Event))
 		waited = true
 		progress(workorder.Event{
 			Time: time.Now(), Type: workorder.EventOutput, Name: StepImage,
-			Text: "another process builds the image: waiting for it",
+			Text: "waiting for another process that builds the image",
 		})
 		locked, err = f.TryLockContext(ctx, lockPoll)
 	}
 	switch {
 	case !locked && ctx.Err() != nil:
-		return nil, waited, fmt.Errorf("wait for the image that another process builds: %w", context.Cause(ctx))
+		return nil, waited, fmt.Errorf("wait for another process that builds the image: %w", context.Cause(ctx))
 	case err != nil:
-		return nil, waited, fmt.Errorf("take the lock of image builds %s: %w", f.Path(), err)
+		return nil, waited, fmt.Errorf("lock image builds with %s: %w", f.Path(), err)
 	}
-	// Unlock unlocks before it closes: a child that was forked meanwhile has the file until it becomes another program.
+	// Unlock first: a child forked meanwhile has the file open until its exec.
 	return func() { _ = f.Unlock() }, waited, nil
 }

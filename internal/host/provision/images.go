@@ -22,7 +22,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Client is the part of the Docker API that managing images needs beside Engine.
+// Client is the part of the Docker API that Images needs.
 type Client interface {
 	Engine
 	ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error)
@@ -36,26 +36,26 @@ type Client interface {
 type Images struct {
 	Client   Client
 	Version  string // of the CLI
-	StateDir string // has the lock of a build
+	StateDir string // for the locks of builds
 	Programs *programs.Finder
 }
 
-// BuiltImage is an image that was built here, or one that a user made from such a one.
+// BuiltImage is an image built by this program, or based on one.
 type BuiltImage struct {
 	ID   string   `json:"id"`
-	Name string   `json:"name"` // its name here; empty if it has none
+	Name string   `json:"name"` // the tag from this program; "" if it has none
 	Tags []string `json:"tags"`
-	// Own reports that every tag was given here.
+	// Own reports that all tags are from this program.
 	Own bool `json:"own"`
-	// Used reports that a container is made of it, running or not.
+	// Used reports that a running or stopped container uses it.
 	Used    bool   `json:"used"`
 	Version string `json:"version"`
 	Created string `json:"created"`
 	Bytes   int64  `json:"bytes"`
-	Current bool   `json:"current"` // a run would use it now
-	// Prepared says what packages and tools were installed into it for projects; empty if it is not such an image.
+	Current bool   `json:"current"` // used by new sandboxes
+	// Prepared has the packages and tools installed for projects; "" for other images.
 	Prepared string `json:"prepared,omitempty"`
-	// Old is set when no run uses a prepared image any more.
+	// Old reports that new sandboxes do not use a prepared image any longer.
 	Old bool `json:"old,omitempty"`
 }
 
@@ -68,21 +68,21 @@ func (i Images) Ensure(ctx context.Context, name string, progress func(workorder
 	return Ensure(ctx, i.Client, i.options(name, progress))
 }
 
-// Small returns the small image and builds it if it is missing; it calls building before that.
+// Small returns the small image and builds it if it is missing. It calls building before the build.
 func (i Images) Small(ctx context.Context, building func(name string), progress func(workorder.Event)) (workorder.Image, error) {
 	o := i.options("", progress)
 	o.Building = building
 	return EnsureSmall(ctx, i.Client, o)
 }
 
-// Build builds the default image; with rebuild, again and without the cache.
+// Build builds the default image. With rebuild it builds an existing one, too, without the cache.
 func (i Images) Build(ctx context.Context, rebuild bool, progress func(workorder.Event)) (workorder.Image, error) {
 	o := i.options("", progress)
 	o.Rebuild = rebuild
 	return Ensure(ctx, i.Client, o)
 }
 
-// Derive builds the image name on the default image's base if it is missing.
+// Derive builds the image name on the default image's base, if it is missing.
 func (i Images) Derive(ctx context.Context, name string, dockerfile []byte, progress func(workorder.Event)) error {
 	return EnsureDerived(ctx, i.Client, i.options("", progress), name, dockerfile)
 }
@@ -94,13 +94,13 @@ func (i Images) Prepare(ctx context.Context, img workorder.Image, packages []str
 	return EnsurePrepared(ctx, i.Client, i.options("", progress), img, Needs{packages, tools})
 }
 
-// Remove removes a tag, and the image if that was its last one and nothing uses it.
+// Remove removes a tag, and the image with its last tag if it is unused.
 func (i Images) Remove(ctx context.Context, tag string) error {
 	_, err := i.Client.ImageRemove(ctx, tag, imagetypes.RemoveOptions{PruneChildren: true})
 	return err
 }
 
-// List returns the images built here and those made from them, newest first.
+// List returns the images built by this program and images based on them, newest first.
 func (i Images) List(ctx context.Context) ([]BuiltImage, error) {
 	built, err := List(ctx, i.Client)
 	if err != nil {
@@ -130,16 +130,15 @@ func (i Images) List(ctx context.Context) ([]BuiltImage, error) {
 	return out, nil
 }
 
-// listTimeout bounds a list of all containers: a loaded engine takes seconds.
-const listTimeout = 30 * time.Second
+const listTimeout = 30 * time.Second // a loaded engine takes seconds
 
-// used are the ids of images that containers are made of.
+// used returns the ids of images with containers.
 func (i Images) used(ctx context.Context) (map[string]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	list, err := i.Client.ContainerList(ctx, container.ListOptions{All: true})
 	if err != nil {
-		return nil, fmt.Errorf("look which images have containers: %w", err)
+		return nil, fmt.Errorf("list containers: %w", err)
 	}
 	ids := map[string]bool{}
 	for _, c := range list {
@@ -148,7 +147,7 @@ func (i Images) used(ctx context.Context) (map[string]bool, error) {
 	return ids, nil
 }
 
-// current are the names of the images that would be used now, whether they exist or not.
+// current returns the names of the images for new sandboxes, which may not exist.
 func (i Images) current(ctx context.Context) ([]string, error) {
 	arch, err := architecture(ctx, i.Client, "")
 	if err != nil {
@@ -173,8 +172,8 @@ func (i Images) current(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// EnsureDerived makes the image name from a Dockerfile whose build argument BASE is the
-// default image's base. An existing image of that name is used as it is.
+// EnsureDerived builds the image name from a Dockerfile whose build argument BASE is the default image's base. It does not replace
+// an existing image.
 func EnsureDerived(ctx context.Context, engine Engine, o Options, name string, dockerfile []byte) error {
 	if _, err := inspect(ctx, engine, name); !cerrdefs.IsNotFound(err) {
 		return err
@@ -187,11 +186,11 @@ func EnsureDerived(ctx context.Context, engine Engine, o Options, name string, d
 		o.Progress = func(workorder.Event) {}
 	}
 	b := builder{engine: engine, name: name, o: o}
-	ctx, cancel := context.WithTimeoutCause(ctx, buildDeadline, fmt.Errorf("the image was not built within %s", buildDeadline))
+	ctx, cancel := context.WithTimeoutCause(ctx, buildDeadline, fmt.Errorf("image not built within %s", buildDeadline))
 	defer cancel()
 	start := time.Now()
 	b.emit(workorder.Event{Type: workorder.EventStepStarted, Name: StepImage, Text: name})
-	err = b.derive(ctx, dockerfile, build.ImageBuildOptions{BuildArgs: buildArgs(base, readHost(ctx).proxies)})
+	err = b.derive(ctx, dockerfile, build.ImageBuildOptions{BuildArgs: buildArgs(readHost(ctx).proxies, base)})
 	e := workorder.Event{
 		Type: workorder.EventStepFinished, Name: StepImage, Status: string(workorder.StepDone),
 		DurationMS: time.Since(start).Milliseconds(),

@@ -18,35 +18,32 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// PreparedRepository is the name of the images that have a project's packages and tools, without the tag.
+// PreparedRepository is the name of images with a project's packages and tools, without the tag.
 const PreparedRepository = Repository + "/prepared"
 
-// Labels of these images: what was installed, and the id of the image that it was installed into.
+// Labels of these images: the packages and tools, and the id of their base.
 const (
 	labelPrepared = "sandbox-agent.image.prepared"
 	labelFrom     = "sandbox-agent.image.from"
 )
 
 const (
-	// PreparedAge is how long such an image is used: packages get security updates.
-	PreparedAge = 30 * 24 * time.Hour
-	// maxPrepared bounds what is installed into one, in bytes: it stays on the engine's disk, and a repository may have asked for it.
-	maxPrepared = 8 << 30
-	// prepareDeadline bounds all of it, also the wait for another process: the budgets of the two steps that it saves a box.
+	PreparedAge = 30 * 24 * time.Hour // after it the image is replaced, for security updates
+	maxPrepared = 8 << 30             // bytes of installed files
+	// prepareDeadline bounds the build and the wait for another process.
 	prepareDeadline = 30 * time.Minute
-	// keyBytes of a key name an image: a repository chooses what it asks for, and must not be able to choose another's name.
-	keyBytes = 16
-	// memoryShare is the part of the machine's memory that installing may take: boxes run beside it.
-	memoryShare = 2
+	// keyBytes is the length of the key in an image's name. It must resist collisions: a repository chooses the content.
+	keyBytes    = 16
+	memoryShare = 2 // a build may use the machine's memory divided by this
 )
 
-// Needs are what a project wants to be installed in its boxes.
+// Needs are the packages and tools for a project's boxes.
 type Needs struct {
 	Packages []string          // of the distribution
 	Tools    map[string]string // versions by name
 }
 
-// String is for people and for the image's label.
+// String returns the needs for users and for the image's label.
 func (n Needs) String() string {
 	return strings.Join(slices.Concat(slices.Sorted(slices.Values(n.Packages)), n.tools()), " ")
 }
@@ -58,13 +55,12 @@ func (n Needs) tools() (all []string) {
 	return all
 }
 
-// unfinished labels what a build has made of an image so far, which stays on the engine where it fails. Without a hash it is not taken for
-// an image that a user made from the default one.
+// unfinished labels intermediate images of a build, which stay on the engine if it fails. Without a hash they do not count as
+// images that a user based on the default one.
 const unfinished = `LABEL ` + labelHash + `="" ` + labelPrepared + `="unfinished"`
 
-// dockerfile installs them with the program that would do it in a box. Packages are a layer of their own, which
-// stays in the engine's build cache where a tool is unavailable. The build argument keeps it from another week's image: young counts
-// from the last layer, and the tool may be had only weeks later.
+// dockerfile installs the needs with the program that does it in a box. Packages have a layer of their own, which stays in the
+// build cache if a tool is unavailable. The build argument limits the age of cached layers: young counts from the last layer.
 func (n Needs) dockerfile(from imagetypes.InspectResponse, now time.Time) ([]byte, error) {
 	if from.Config == nil || len(from.Config.Entrypoint) == 0 {
 		return nil, fmt.Errorf("image %s has no entrypoint", from.ID)
@@ -88,7 +84,7 @@ func (n Needs) dockerfile(from imagetypes.InspectResponse, now time.Time) ([]byt
 	return []byte(b.String()), nil
 }
 
-// key tells images apart: by what is installed, and into which image. A package may have a version like a tool, so that String does not.
+// key identifies an image by its needs and its base. String is ambiguous: a package may have a version like a tool.
 func (n Needs) key(from string) ([sha256.Size]byte, error) {
 	b, err := json.Marshal(struct {
 		From     string
@@ -98,8 +94,8 @@ func (n Needs) key(from string) ([sha256.Size]byte, error) {
 	return sha256.Sum256(b), err
 }
 
-// EnsurePrepared returns an image that is img with the needs installed, and builds it if there is none that is younger than PreparedAge.
-// After an error a box can still be made of img, which then installs them itself; for retryAfter no build is tried again.
+// EnsurePrepared returns img with the needs installed. It builds a missing image, or one older than PreparedAge. After an error a
+// box can use img and install the needs itself; the build is not repeated within retryAfter.
 func EnsurePrepared(ctx context.Context, engine Engine, o Options, img workorder.Image, n Needs) (workorder.Image, error) {
 	if o.Progress == nil {
 		o.Progress = func(workorder.Event) {}
@@ -112,26 +108,26 @@ func EnsurePrepared(ctx context.Context, engine Engine, o Options, img workorder
 		builder: builder{engine: engine, name: fmt.Sprintf("%s:%x", PreparedRepository, key[:keyBytes]), o: o}, needs: n, from: img.ID,
 		failed: failure(filepath.Join(o.StateDir, "prepared", fmt.Sprintf("%x", key[:keyBytes]))),
 	}
-	timed, cancel := context.WithTimeoutCause(ctx, prepareDeadline, fmt.Errorf("they were not installed within %s", prepareDeadline))
+	timed, cancel := context.WithTimeoutCause(ctx, prepareDeadline, fmt.Errorf("not installed within %s", prepareDeadline))
 	defer cancel()
 	if found, _ := p.look(timed); found.ID != "" {
 		return found, nil
 	}
-	// Not the lock of all builds: a project that takes long holds no other one up. The locks are few, so that their files do not pile up.
+	// A lock apart from other builds: a slow project does not delay others. The number of lock files is limited.
 	unlock, _, err := lock(timed, o.StateDir, fmt.Sprintf("prepared-%x.lock", key[0]>>4), o.Progress)
 	if err != nil {
 		return workorder.Image{}, err
 	}
 	defer unlock()
 	found, old := p.look(timed)
-	if found.ID != "" { // of the process that had the lock
+	if found.ID != "" { // built by the previous holder of the lock
 		return found, nil
 	}
 	if err := p.failed.lately(time.Now()); err != nil {
 		return workorder.Image{}, err
 	}
 	made, err := p.build(timed, old)
-	if err != nil && ctx.Err() == nil { // a run that was stopped says nothing of the image
+	if err != nil && ctx.Err() == nil { // not the end of a stopped run
 		err = errors.Join(err, p.failed.note(err, time.Now()))
 	}
 	return made, err
@@ -140,11 +136,11 @@ func EnsurePrepared(ctx context.Context, engine Engine, o Options, img workorder
 type preparer struct {
 	builder
 	needs  Needs
-	from   string // id of the image below
+	from   string // id of the base
 	failed failure
 }
 
-// look finds the image; old reports that there is one which is too old to be used.
+// look finds the image; old reports that one exists and is too old.
 func (p *preparer) look(ctx context.Context) (found workorder.Image, old bool) {
 	r, err := p.engine.ImageInspect(ctx, p.name)
 	if err != nil || !young(r.Created) {
@@ -164,11 +160,11 @@ func (p *preparer) build(ctx context.Context, noCache bool) (workorder.Image, er
 	}
 	info, err := p.engine.Info(ctx)
 	if err != nil {
-		return workorder.Image{}, fmt.Errorf("ask the engine for its memory: %w", err)
+		return workorder.Image{}, fmt.Errorf("read the engine's memory: %w", err)
 	}
-	p.say("installing %s into an image, which later sandboxes have, too", p.needs)
+	p.say("installing %s into an image for later sandboxes", p.needs)
 	err = p.derive(ctx, dockerfile, build.ImageBuildOptions{
-		BuildArgs: pointers(readHost(ctx).proxies), NoCache: noCache, Memory: info.MemTotal / memoryShare,
+		BuildArgs: buildArgs(readHost(ctx).proxies, ""), NoCache: noCache, Memory: info.MemTotal / memoryShare,
 		MemorySwap: info.MemTotal / memoryShare,
 		Labels:     map[string]string{labelHash: "", labelPrepared: p.needs.String(), labelFrom: p.from},
 	})
@@ -187,7 +183,7 @@ func (p *preparer) build(ctx context.Context, noCache bool) (workorder.Image, er
 	return workorder.Image{Name: p.name, ID: made.ID}, nil
 }
 
-// removeOld removes prepared images that are too old to be used. The engine keeps those that a container is made of.
+// removeOld removes prepared images that are too old. The engine keeps images with containers.
 func removeOld(ctx context.Context, engine Engine) {
 	all, err := list(ctx, engine)
 	if err != nil {
@@ -203,13 +199,13 @@ func removeOld(ctx context.Context, engine Engine) {
 	}
 }
 
-// old reports that a prepared image is of no use any more. One without a tag is what a build left, or is making now.
+// old reports whether a prepared image is unusable. An untagged one is left from a build, or being built.
 func (b *Built) old(now time.Time) bool {
 	age := now.Sub(b.Created)
 	return b.Prepared != "" && (age >= PreparedAge || len(b.Tags) == 0 && age >= prepareDeadline)
 }
 
-// young reports whether an image that was created then, in RFC 3339, is still used.
+// young reports whether an image created then, in RFC 3339, is still used.
 func young(created string) bool {
 	at, err := time.Parse(time.RFC3339, created)
 	return err == nil && time.Since(at) < PreparedAge

@@ -1,6 +1,4 @@
-// Package provision makes sure that the image of the box is on the engine. The default image is named after its content
-// and built if it is missing; an image that the user named is never built over. If no registry answers, the same call
-// makes the base from the distribution's package archive.
+// Package provision provides the images of sandboxes: it builds the default images, and images with a project's packages and tools.
 package provision
 
 import (
@@ -26,26 +24,24 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// The names of the images made here, without the tag.
+// Names of the images, without the tag.
 const (
 	Repository      = "sandbox-agent"       // of boxes
 	SmallRepository = "sandbox-agent/small" // of environments and pools
 )
 
-// Labels of the images made here.
-const (
+const ( // labels of the images
 	labelHash    = "sandbox-agent.image.hash"
 	labelVersion = "sandbox-agent.image.version"
 )
 
 const (
-	// askDeadline bounds a request that the engine answers from memory.
-	askDeadline = 15 * time.Second
-	// buildDeadline bounds one build: about 800 MB of packages on a slow line.
+	askDeadline = 15 * time.Second // for a request that the engine answers from memory
+	// buildDeadline bounds one build: about 800 MB of packages on a slow connection.
 	buildDeadline = 40 * time.Minute
 )
 
-// Engine is the part of the Docker API that provisioning needs; docker.Client and *client.Client implement it.
+// Engine is the part of the Docker API for builds; docker.Client and *client.Client implement it.
 type Engine interface {
 	Info(ctx context.Context) (system.Info, error)
 	ImageInspect(ctx context.Context, ref string, o ...client.ImageInspectOption) (imagetypes.InspectResponse, error)
@@ -56,26 +52,18 @@ type Engine interface {
 	ImageImport(ctx context.Context, src imagetypes.ImportSource, ref string, o imagetypes.ImportOptions) (io.ReadCloser, error)
 }
 
-// Options select the image.
 type Options struct {
-	// Image is the user's choice; if empty the default image.
-	Image string
-	// Version is the CLI's, part of the default image's name.
-	Version string
-	// Arch is the engine's architecture as Go names it; if empty the engine is asked.
-	Arch string
-	// Rebuild builds the default image even if it exists, without the cache.
-	Rebuild bool
-	// Programs finds the program of the default image.
-	Programs *programs.Finder
-	// StateDir has the lock that makes two processes build once.
-	StateDir string
-	// Building, if non-nil, receives the name of an image before it is built, once, in the process that builds it.
-	Building func(name string)
-	// repository names the images, without the tag.
-	repository string
-	// Progress gets the events of a build, if there is one; if nil, they are dropped.
-	Progress func(workorder.Event)
+	Image   string // the user's choice; "" means the default image
+	Version string // of the CLI, part of the default image's name
+	Arch    string // the engine's architecture as Go names it; "" means to ask the engine
+	// Rebuild builds an existing default image, too, without the cache.
+	Rebuild  bool
+	Programs *programs.Finder // of the default image's program
+	StateDir string           // for the locks of builds
+	// Building, if non-nil, receives the name of an image once, before this process builds it.
+	Building   func(name string)
+	repository string                // the image's name without the tag
+	Progress   func(workorder.Event) // receives the events of a build; nil drops them
 }
 
 // Ensure returns the image, and builds the default one if it is missing.
@@ -86,7 +74,7 @@ func Ensure(ctx context.Context, engine Engine, o Options) (workorder.Image, err
 	o.Programs = cmp.Or(o.Programs, &programs.Finder{})
 	if o.Image != "" && o.Rebuild {
 		return workorder.Image{}, exiterr.New(workorder.ExitUsage,
-			fmt.Errorf("image %s is not built by this program", o.Image), "leave the image out to build the default one")
+			fmt.Errorf("image %s is not built by this program", o.Image), "omit the image to build the default one")
 	}
 	if o.Image != "" {
 		return custom(ctx, engine, o.Image)
@@ -99,7 +87,7 @@ func Ensure(ctx context.Context, engine Engine, o Options) (workorder.Image, err
 		o.Progress(workorder.Event{Time: time.Now(), Type: workorder.EventOutput, Name: StepImage, Text: line})
 	})
 	if err != nil {
-		return workorder.Image{}, exiterr.New(workorder.ExitBox, err, "or name an image that exists: --image NAME")
+		return workorder.Image{}, exiterr.New(workorder.ExitBox, err, "or use an existing image: --image NAME")
 	}
 	o.repository = Repository
 	return ensure(ctx, engine, o, image.Box(entrypoint), arch)
@@ -122,7 +110,7 @@ func EnsureSmall(ctx context.Context, engine Engine, o Options) (workorder.Image
 	return ensure(ctx, engine, o, src, arch)
 }
 
-// ensure is Ensure for the image of the source src.
+// ensure is Ensure for an image from src.
 func ensure(ctx context.Context, engine Engine, o Options, src *image.Source, arch string) (workorder.Image, error) {
 	hash, err := src.Hash()
 	if err != nil {
@@ -155,12 +143,10 @@ func ensure(ctx context.Context, engine Engine, o Options, src *image.Source, ar
 	return inspect(ctx, engine, name)
 }
 
-// release matches the version of a release; it does not match Go's version of a commit in
-// between (a date and a commit id).
+// release matches the version of a release, but not Go's version of a commit between releases (a date and a commit id).
 var release = regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)[0-9.]*)?$`)
 
-// tag is that of an image made here. The hash of the content identifies it;
-// the version is for people, and only a release's version helps them.
+// tag returns the tag of an image. The content's hash identifies it; a release's version is for users.
 func tag(version, hash string) string {
 	if !release.MatchString(version) {
 		version = "dev"
@@ -172,17 +158,17 @@ func custom(ctx context.Context, engine Engine, name string) (workorder.Image, e
 	r, err := look(ctx, engine, name)
 	if cerrdefs.IsNotFound(err) {
 		return workorder.Image{}, exiterr.New(workorder.ExitBox, fmt.Errorf("image %s is not on the engine", name),
-			fmt.Sprintf("a custom image is never built or fetched by itself: run `docker pull %s`, build it, or remove `image:` to use the "+
-				"default image", name))
+			fmt.Sprintf("a custom image is never built or pulled automatically: run `docker pull %s`, build it, or remove `image:` to use "+
+				"the default image", name))
 	}
 	if err != nil {
 		return workorder.Image{}, err
 	}
 	if c := r.Config; c != nil && !slices.ContainsFunc(strings.Fields(strings.Join(slices.Concat([]string(c.Entrypoint), []string(c.Cmd)),
 		" ")), func(arg string) bool { return path.Base(arg) == path.Base(workorder.EntrypointIn) }) {
-		// What it runs instead would be handed the order, with secrets.
-		return workorder.Image{}, exiterr.New(workorder.ExitBox, fmt.Errorf("image %s does not begin with the guest program", name),
-			"make it `FROM` the built-in one, whose name `sandbox-agent image build` prints; `sandbox-agent up --runtime container` takes any image")
+		// Another program would receive the order, with secrets.
+		return workorder.Image{}, exiterr.New(workorder.ExitBox, fmt.Errorf("image %s does not start the guest program", name),
+			"build it `FROM` the default image (see `sandbox-agent image build`); any image works with `sandbox-agent up --runtime container`")
 	}
 	return described(name, r), nil
 }
@@ -221,7 +207,7 @@ func architecture(ctx context.Context, engine Engine, given string) (string, err
 	defer cancel()
 	info, err := engine.Info(ctx)
 	if err != nil {
-		return "", fmt.Errorf("ask the engine for its architecture: %w", err)
+		return "", fmt.Errorf("read the engine's architecture: %w", err)
 	}
 	switch info.Architecture {
 	case "x86_64", "amd64":
@@ -229,29 +215,28 @@ func architecture(ctx context.Context, engine Engine, given string) (string, err
 	case "aarch64", "arm64":
 		return "arm64", nil
 	}
-	return "", exiterr.New(workorder.ExitBox, fmt.Errorf("the engine's architecture %q has no image", info.Architecture),
+	return "", exiterr.New(workorder.ExitBox, fmt.Errorf("no image for the engine's architecture %q", info.Architecture),
 		"use an engine on amd64 or arm64")
 }
 
-// Built is an image made here, or one made from such an image, which inherits the labels.
+// Built is an image built by this program, or one based on it, which inherits the labels.
 type Built struct {
 	ID string
-	// Name is its tag from here; empty if another image took the tag, or it was not made here.
+	// Name is the tag from this program; "" if it has none.
 	Name string
 	Tags []string
-	// Own reports that it has tags, and all of them were given here.
+	// Own reports that it has tags, and that all are from this program.
 	Own bool
-	// Prepared says what was installed into it for projects; empty if it is not such an image.
+	// Prepared has the packages and tools installed for projects; "" for other images.
 	Prepared string
-	From     string // for such an image, the id of the image that it was made from
+	From     string // for a prepared image, the id of its base
 	Hash     string
 	Version  string
 	Created  time.Time
 	Bytes    int64
 }
 
-// ownTag reports whether a tag is the one that an image of that content gets here. Repository may also have tags of a
-// user.
+// ownTag reports whether a tag is the one from this program. Users may add other tags to Repository.
 func ownTag(tag, hash string) bool {
 	name, version, ok := strings.Cut(tag, ":")
 	if version, ok2 := strings.CutSuffix(version, "-"+hash); ok && ok2 && hash != "" && (name == Repository || name == SmallRepository) {
@@ -260,7 +245,7 @@ func ownTag(tag, hash string) bool {
 	return false
 }
 
-// List returns the images made here and those made from them, newest first, so that old ones can be removed.
+// List returns the images built by this program and images based on them, newest first.
 func List(ctx context.Context, engine Engine) ([]Built, error) {
 	ctx, cancel := context.WithTimeout(ctx, askDeadline)
 	defer cancel()
