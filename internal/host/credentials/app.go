@@ -17,7 +17,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// The variables of a GitHub App. The key is given as PEM, or as the path of its file.
+// Variables of a GitHub App. The key is PEM, or the path of a file with it.
 const (
 	appID           = "SANDBOX_AGENT_GITHUB_APP_ID"
 	appInstallation = "SANDBOX_AGENT_GITHUB_APP_INSTALLATION"
@@ -25,11 +25,9 @@ const (
 	appKeyFile      = "SANDBOX_AGENT_GITHUB_APP_KEY_FILE"
 )
 
-// maxAppKey bounds the key file, in bytes: an RSA key of 16384 bits has about 13 kB.
-const maxAppKey = 64 << 10
+const maxAppKey = 64 << 10 // bytes of the key file; an RSA key of 16384 bits has about 13 kB
 
-// usesApp reports whether an App opens the remote: one is configured, no token of higher priority is set, and the remote
-// is on GitHub.
+// usesApp reports whether an App opens the remote: one is configured, no token has priority, and the remote is on GitHub.
 func (f *Finder) usesApp(remote string) bool {
 	if f.Getenv(appID) == "" || f.Getenv(GitToken) != "" {
 		return false
@@ -44,7 +42,7 @@ func (f *Finder) usesApp(remote string) bool {
 	return !f.isGitHub(repo.Host) || f.Getenv("GH_TOKEN") == "" && f.Getenv("GITHUB_TOKEN") == ""
 }
 
-// App reads the App that the environment configures; nil if there is none.
+// App returns the App from the environment; nil if none is configured.
 func (f *Finder) App() (*workorder.ForgeApp, error) {
 	app := &workorder.ForgeApp{ID: strings.TrimSpace(f.Getenv(appID)), PrivateKey: f.Getenv(appKey)}
 	if app.ID == "" {
@@ -54,20 +52,20 @@ func (f *Finder) App() (*workorder.ForgeApp, error) {
 	if v := strings.TrimSpace(f.Getenv(appInstallation)); v != "" {
 		n, err := strconv.ParseInt(v, 10, 64)
 		if err != nil || n <= 0 {
-			errs = append(errs, fmt.Errorf("%s=%q is no installation's number", appInstallation, v))
+			errs = append(errs, fmt.Errorf("%s=%q is not an installation number", appInstallation, v))
 		}
 		app.Installation = n
 	}
 	file := f.Getenv(appKeyFile)
 	switch {
 	case app.PrivateKey != "" && file != "":
-		errs = append(errs, fmt.Errorf("both %s and %s are set: keep one", appKey, appKeyFile))
+		errs = append(errs, fmt.Errorf("%s and %s exclude each other", appKey, appKeyFile))
 	case app.PrivateKey == "" && file == "":
-		errs = append(errs, fmt.Errorf("%s is set, and neither %s nor %s", appID, appKey, appKeyFile))
+		errs = append(errs, fmt.Errorf("%s needs %s or %s", appID, appKey, appKeyFile))
 	case file != "":
 		st, err := os.Stat(file)
 		if err == nil && (!st.Mode().IsRegular() || st.Size() > maxAppKey) {
-			err = errors.New("it is no key file")
+			err = errors.New("not a key file")
 		}
 		var b []byte
 		if err == nil {
@@ -79,12 +77,12 @@ func (f *Finder) App() (*workorder.ForgeApp, error) {
 		app.PrivateKey = string(b)
 	}
 	if len(errs) > 0 {
-		return nil, exiterr.New(workorder.ExitGit, errors.Join(errs...), "docs/pull-requests.md tells how a GitHub App is named")
+		return nil, exiterr.New(workorder.ExitGit, errors.Join(errs...), "see docs/pull-requests.md for the configuration of a GitHub App")
 	}
 	return app, nil
 }
 
-// appCredential is an installation token for git over HTTP, which the box renews.
+// appCredential returns an installation token for git over HTTP, which the box renews.
 func (f *Finder) appCredential(ctx context.Context, remote string) (*workorder.GitCredential, error) {
 	app, err := f.App()
 	if err != nil {
@@ -94,9 +92,9 @@ func (f *Finder) appCredential(ctx context.Context, remote string) (*workorder.G
 	if repo, ok := setup.Parse(remote); ok && repo.Assumed {
 		u, err := url.Parse(remote)
 		if err != nil {
-			return nil, fmt.Errorf("read the address of the remote: %w", err)
+			return nil, fmt.Errorf("parse the remote's URL: %w", err)
 		}
-		conf.APIURL = u.Scheme + "://" + u.Host // the user named this host as a GitHub, by GH_HOST
+		conf.APIURL = u.Scheme + "://" + u.Host // GH_HOST names this host
 	}
 	client, err := setup.New(conf)
 	if err == nil {
@@ -113,18 +111,16 @@ func (f *Finder) appCredential(ctx context.Context, remote string) (*workorder.G
 	return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("use the GitHub App: %w", err), "check "+appID+" and its key")
 }
 
-// ForgeToken is a token for the API of a forge.
 type ForgeToken struct {
 	Token string // empty if there is none
 	From  string // its source: a variable, or a program
-	// Renew reports that Token is an installation token of the GitHub App, which is valid for an hour.
+	// Renew reports that Token is an installation token of the App, valid for an hour.
 	Renew bool
 }
 
-// Forge finds the token for the API of the forge that has a repository's pull requests. It is the token for the
-// repository by HTTPS, even if git uses SSH, or if the repository is a path and pr names the forge. Another person may
-// have written the project file on a branch: if its API is on another host than the repository, Forge gives only a
-// token that the user has for that host.
+// Forge returns the token for the API of the forge with a repository's pull requests. It is the token for the repository over HTTPS,
+// even if git uses SSH, or if the repository is a path and pr names the forge. A branch's author may have changed the project file:
+// for an API on another host than the repository's, Forge returns only a token that the user has for that host.
 func (f *Finder) Forge(ctx context.Context, repo string, pr *workorder.PullRequest) (ForgeToken, error) {
 	remote := webAddress(repo, pr)
 	u, err := url.Parse(remote)
@@ -134,8 +130,8 @@ func (f *Finder) Forge(ctx context.Context, repo string, pr *workorder.PullReque
 	api, find, foreign := u, f.http, false
 	if pr != nil && pr.APIURL != "" {
 		if api, err = url.Parse(pr.APIURL); err != nil {
-			return ForgeToken{}, exiterr.New(workorder.ExitInvalid, fmt.Errorf("read pr.api_url: %w", err),
-				"give one like https://ghe.example.com/api/v3")
+			return ForgeToken{}, exiterr.New(workorder.ExitInvalid, fmt.Errorf("parse pr.api_url: %w", err),
+				"use a URL like https://ghe.example.com/api/v3")
 		}
 		if foreign = !isPath(repo) && !setup.SameHost(repo, pr.APIURL); foreign {
 			find = f.ofHost
@@ -151,20 +147,20 @@ func (f *Finder) Forge(ctx context.Context, repo string, pr *workorder.PullReque
 		return ForgeToken{}, err
 	case cred == nil && foreign:
 		return ForgeToken{}, exiterr.New(workorder.ExitGit,
-			fmt.Errorf("pr.api_url is on %s, which is not the repository's host: the repository's token is not sent there, and there is none for %s",
+			fmt.Errorf("pr.api_url is on %s, not on the repository's host: the repository's token is not sent there, and no token for %s was found",
 				api.Host, u.Host),
-			"correct pr.api_url in the project file, or log in there: `gh auth login --hostname "+u.Host+"` (docs/pull-requests.md)")
+			"correct pr.api_url in the project file, or log in: `gh auth login --hostname "+u.Host+"` (docs/pull-requests.md)")
 	case cred == nil:
 		return ForgeToken{}, nil
 	case readable(api) && (foreign || !readable(u)):
-		return ForgeToken{}, exiterr.New(workorder.ExitGit, fmt.Errorf("pr.api_url is plain HTTP to %s: the token could be read "+
-			"on the way", api.Host),
-			"write https:// in the project file")
+		return ForgeToken{}, exiterr.New(workorder.ExitGit, fmt.Errorf("pr.api_url is plain HTTP to %s: the token would be readable on the network",
+			api.Host),
+			"use https:// in the project file")
 	}
 	return ForgeToken{Token: cred.Token, From: from, Renew: cred.Renew}, nil
 }
 
-// webAddress is a repository's HTTP address, by which tokens are found; empty if it has none.
+// webAddress returns a repository's HTTP address, for finding tokens; "" if it has none.
 func webAddress(repo string, pr *workorder.PullRequest) string {
 	if isPath(repo) {
 		return named(pr)
@@ -179,8 +175,7 @@ func webAddress(repo string, pr *workorder.PullRequest) string {
 	return repo
 }
 
-// readable reports whether others can read what is sent to an address: it is plain HTTP to a host outside of this
-// machine and private networks.
+// readable reports whether data to an address is readable for others: plain HTTP to a public address.
 func readable(u *url.URL) bool {
 	if u.Scheme == "https" || u.Hostname() == "localhost" {
 		return false
@@ -189,7 +184,7 @@ func readable(u *url.URL) bool {
 	return err != nil || !ip.IsLoopback() && !ip.IsPrivate()
 }
 
-// home is the host, with its port, under which the tokens of an API's forge are stored.
+// home returns the host, with its port, under which tokens for an API's forge are stored.
 func home(api *url.URL) string {
 	name := api.Hostname()
 	if at := setup.Home(name); !strings.EqualFold(at, name) {
@@ -198,13 +193,13 @@ func home(api *url.URL) string {
 	return api.Host
 }
 
-// isPath reports whether a repository is a folder of this machine, which belongs to no forge.
+// isPath reports whether a repository is a directory of this machine, without a forge.
 func isPath(repo string) bool {
 	t, err := projects.RepoTransport(repo)
 	return err == nil && t == projects.TransportLocal
 }
 
-// named is the address of the repository that pr names on a forge; empty if it names none.
+// named returns the address of the repository that pr names on a forge; "" if it names none.
 func named(pr *workorder.PullRequest) string {
 	if pr == nil || pr.APIURL == "" || pr.Repository == "" {
 		return ""
@@ -219,8 +214,7 @@ func named(pr *workorder.PullRequest) string {
 // HasForge reports whether a repository can have pull requests: it is not a path, or pr names its forge.
 func HasForge(repo string, pr *workorder.PullRequest) bool { return !isPath(repo) || named(pr) != "" }
 
-// ExpectsPulls reports whether pull requests of a repository are to be expected: pr asks for them, or the repository's
-// host is a forge by its name.
+// ExpectsPulls reports whether a repository should have pull requests: pr requests them, or the host is a known forge.
 func ExpectsPulls(repo string, pr *workorder.PullRequest) bool {
 	return HasForge(repo, pr) && (pr != nil || setup.Known(repo))
 }

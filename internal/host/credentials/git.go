@@ -1,5 +1,4 @@
-// Package credentials finds the credential of the remote repository and the secrets that the project references, as
-// late as possible, and checks the remote with it before anything is started. It stores nothing and prints nothing.
+// Package credentials finds credentials for remotes, tokens for forges and a project's secrets, and checks remotes with them.
 package credentials
 
 import (
@@ -29,10 +28,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// helperTimeout bounds the programs that are asked for a token: each may ask a key ring, none may wait for a person.
+// helperTimeout bounds programs that return a token. They may read a key ring, but not prompt.
 const helperTimeout = 10 * time.Second
 
-// Finder looks for credentials.
+// Finder finds credentials. It stores and prints nothing.
 type Finder struct {
 	Getenv func(string) string
 	// Run starts a program and returns its output; tests replace it.
@@ -48,9 +47,9 @@ func run(ctx context.Context, argv []string, stdin string) (string, error) {
 	return string(out), err
 }
 
-// Git finds the credential for a remote; nil if there is none, as the remote may be public. The order:
-// SANDBOX_AGENT_GIT_TOKEN; GH_TOKEN or GITHUB_TOKEN; a GitHub App; gh; the host's git credential helper. A
-// token of the GitHub family, or of an App, is only sent to GitHub, over a connection that others cannot read.
+// Git returns the credential for a remote; nil if there is none, since the remote may be public. It tries in this order:
+// SANDBOX_AGENT_GIT_TOKEN; GH_TOKEN or GITHUB_TOKEN; a GitHub App; gh; git's credential helper. It sends GitHub tokens only to
+// GitHub, over an encrypted or private connection.
 func (f *Finder) Git(ctx context.Context, remote string) (*workorder.GitCredential, error) {
 	if host, ok := sshRemote(remote); ok {
 		return f.ssh(remote, host)
@@ -63,10 +62,10 @@ func (f *Finder) Git(ctx context.Context, remote string) (*workorder.GitCredenti
 	return cred, err
 }
 
-// GitToken is the variable of highest priority. Its token is used for every server.
+// GitToken is the variable of highest priority. Its token is for every server.
 const GitToken = "SANDBOX_AGENT_GIT_TOKEN"
 
-// http is Git for a remote by HTTP. from names the source of the credential.
+// http is Git for an HTTP remote. from is the credential's source.
 func (f *Finder) http(ctx context.Context, u *url.URL, remote string) (cred *workorder.GitCredential, from string, err error) {
 	if t := f.Getenv(GitToken); t != "" {
 		return token(f.Getenv("SANDBOX_AGENT_GIT_USERNAME"), t), GitToken, nil
@@ -74,7 +73,7 @@ func (f *Finder) http(ctx context.Context, u *url.URL, remote string) (cred *wor
 	return f.ofHost(ctx, u, remote)
 }
 
-// ofHost is http without GitToken, which is for every server.
+// ofHost is http without GitToken.
 func (f *Finder) ofHost(ctx context.Context, u *url.URL, remote string) (cred *workorder.GitCredential, from string, err error) {
 	if f.isGitHub(u.Host) && !readable(u) {
 		for _, name := range []string{"GH_TOKEN", "GITHUB_TOKEN"} {
@@ -98,7 +97,7 @@ func (f *Finder) ofHost(ctx context.Context, u *url.URL, remote string) (cred *w
 	return cred, "git's credential helper", err
 }
 
-// token builds a credential; every forge accepts this user name with a token.
+// token returns a credential. Every forge accepts this user name with a token.
 func token(user, t string) *workorder.GitCredential {
 	if user == "" {
 		user = "x-access-token"
@@ -106,16 +105,14 @@ func token(user, t string) *workorder.GitCredential {
 	return &workorder.GitCredential{Username: user, Token: strings.TrimSpace(t)}
 }
 
-// isGitHub reports whether GH_TOKEN is meant for the host: github.com, or the host of the
-// user's GH_HOST. It is never sent to another one.
+// isGitHub reports whether GH_TOKEN is for the host: github.com, or GH_HOST.
 func (f *Finder) isGitHub(host string) bool {
 	host = strings.ToLower(host)
 	return host == "github.com" || host != "" && host == strings.ToLower(f.Getenv("GH_HOST"))
 }
 
-// askGh is the command that asks the gh tool for a host's token. For a host that is neither
-// GitHub's nor the user's GH_HOST, gh may only use its stored tokens: otherwise it would give
-// the variables for the user's own server to every host that a project names.
+// askGh returns the gh command for a host's token. For a host that is neither GitHub's nor GH_HOST, gh must use only its stored
+// tokens, not the variables for the user's own server.
 func (f *Finder) askGh(host string) []string {
 	argv := []string{"gh", "auth", "token", "--hostname", host}
 	if f.isGitHub(host) || strings.HasSuffix(strings.ToLower(host), ".ghe.com") {
@@ -124,12 +121,11 @@ func (f *Finder) askGh(host string) []string {
 	return append([]string{"env", "-u", "GH_ENTERPRISE_TOKEN", "-u", "GITHUB_ENTERPRISE_TOKEN"}, argv...)
 }
 
-// helper asks the host's own git credential helpers, which must never prompt. To have none is common and not an error.
+// helper asks git's credential helpers, which must not prompt. Having none is not an error.
 func (f *Finder) helper(ctx context.Context, u *url.URL) (*workorder.GitCredential, error) {
 	if strings.ContainsFunc(u.Scheme+u.Host+u.Path+u.User.Username(), unicode.IsControl) {
-		// A line break would add a line to git's input, which could name another host.
-		return nil, exiterr.New(workorder.ExitInvalid, errors.New("ask git's credential helper: the repository's address holds a "+
-			"control character"), "remove it; %0a is one")
+		// A line break would add a line to git's input, such as another host.
+		return nil, exiterr.New(workorder.ExitInvalid, errors.New("control character in the repository's address"), "remove it; %0a is one")
 	}
 	ask := fmt.Sprintf("protocol=%s\nhost=%s\n", u.Scheme, u.Host)
 	if p := strings.TrimPrefix(u.Path, "/"); p != "" {
@@ -138,8 +134,7 @@ func (f *Finder) helper(ctx context.Context, u *url.URL) (*workorder.GitCredenti
 	if n := u.User.Username(); n != "" {
 		ask += "username=" + n + "\n"
 	}
-	// Outside of any repository: the current one may configure a helper, which can be any program. Only the configuration of user
-	// and machine counts.
+	// Run git outside of any repository, whose configuration could name any program as a helper.
 	out, err := f.Run(ctx, []string{"git", "--git-dir=/dev/null", "credential", "fill"}, ask+"\n")
 	if err != nil {
 		return nil, nil
@@ -160,12 +155,12 @@ func (f *Finder) helper(ctx context.Context, u *url.URL) (*workorder.GitCredenti
 	return token(user, pass), nil
 }
 
-// sshRemote reports whether the remote is reached by SSH, and its host.
+// sshRemote returns the host of an SSH remote; ok reports whether it is one.
 func sshRemote(remote string) (host string, ok bool) {
 	if u, err := url.Parse(remote); err == nil && (u.Scheme == "ssh" || u.Scheme == "git+ssh") {
 		return u.Host, true
 	}
-	// user@host:path, unless it is a path or another URL.
+	// user@host:path, but not a path or URL.
 	at, path, found := strings.Cut(remote, ":")
 	if !found || strings.Contains(at, "/") || strings.HasPrefix(path, "//") {
 		return "", false
@@ -177,7 +172,7 @@ func sshRemote(remote string) (host string, ok bool) {
 	return host, true
 }
 
-// identities are ssh's own defaults, in its order.
+// identities are ssh's default keys, in its order.
 var identities = []string{"id_rsa", "id_ecdsa", "id_ed25519"}
 
 func (f *Finder) ssh(remote, host string) (*workorder.GitCredential, error) {
@@ -195,7 +190,7 @@ func (f *Finder) ssh(remote, host string) (*workorder.GitCredential, error) {
 			continue
 		}
 		if err != nil {
-			return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("read SSH key: %w", err), "SANDBOX_AGENT_SSH_KEY names a private key file")
+			return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("read SSH key: %w", err), "set SANDBOX_AGENT_SSH_KEY to a private key file")
 		}
 		if err := checkKey(p, key); err != nil {
 			return nil, err
@@ -208,13 +203,13 @@ func (f *Finder) ssh(remote, host string) (*workorder.GitCredential, error) {
 		b, err := os.ReadFile(known)
 		if err != nil {
 			return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("read known SSH hosts: %w", err),
-				"the host's key must be known before anything is sent to it: "+keyscan(remote)+" >> "+known+", after checking it")
+				"check the host's key and add it: "+keyscan(remote)+" >> "+known)
 		}
 		c.KnownHosts = string(b)
 		return c, nil
 	}
-	return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s needs an SSH key and there is none in %s", host, home),
-		"set SANDBOX_AGENT_SSH_KEY to a private key file (keys that live only in an ssh agent cannot enter the sandbox)")
+	return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s needs an SSH key, and %s has none", host, home),
+		"set SANDBOX_AGENT_SSH_KEY to a private key file (a sandbox cannot use keys of an ssh agent)")
 }
 
 const sshPort = 22
@@ -243,10 +238,10 @@ func sshAuth(remote string, cred *workorder.GitCredential) (transport.AuthMethod
 	return keys, nil
 }
 
-// knownHosts accepts the keys that content has for the host. A server has keys of several kinds and known_hosts often
-// one of them: the client must ask for that kind, like ssh does, or it gets another one and takes it for a forgery.
+// knownHosts accepts the keys for host in content. The client must request a key type that content has, as ssh does: a key of another
+// type would look forged.
 func knownHosts(content, host string) (h gitssh.HostKeyCallbackHelper, err error) {
-	// The library reads only files.
+	// The library only reads files.
 	f, err := os.CreateTemp("", "known_hosts-*")
 	if err != nil {
 		return h, fmt.Errorf("check SSH hosts: %w", err)
@@ -258,31 +253,30 @@ func knownHosts(content, host string) (h gitssh.HostKeyCallbackHelper, err error
 	}
 	db, err := gitssh.NewKnownHostsDb(f.Name())
 	if err != nil {
-		// The library's error has the path of this file, which is removed by then.
+		// Hide the path of the temporary file.
 		return h, fmt.Errorf("read known SSH hosts: %s", strings.ReplaceAll(err.Error(), f.Name(), "known_hosts"))
 	}
 	return gitssh.HostKeyCallbackHelper{HostKeyCallback: db.HostKeyCallback(), HostKeyAlgorithms: db.HostKeyAlgorithms(host)}, nil
 }
 
-// explainSSH explains a failure of the host's or the user's key; nil if it is something else.
+// explainSSH explains an error of the host's or the user's key; nil for other errors.
 func explainSSH(shown string, err error) error {
 	if key, ok := errors.AsType[*knownhosts.KeyError](err); ok {
 		if len(key.Want) == 0 {
-			return exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s: its SSH host key is not known", shown),
-				"nothing is sent to a host that is not known: add it with `"+keyscan(shown)+"` to ~/.ssh/known_hosts (or to the file that "+
-					"SANDBOX_AGENT_SSH_KNOWN_HOSTS names), after checking it")
+			return exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s: unknown SSH host key", shown),
+				"check the key of `"+keyscan(shown)+"` and add it to ~/.ssh/known_hosts, or to the file in SANDBOX_AGENT_SSH_KNOWN_HOSTS")
 		}
-		return exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s: its SSH host key differs from the known one", shown),
-			"either the host has a new key or somebody is in between: ask who runs it before you change known_hosts")
+		return exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s: SSH host key differs from the known one", shown),
+			"the key is new, or another host intercepts the connection: ask the host's administrator before you change known_hosts")
 	}
 	if _, ok := errors.AsType[*knownhosts.RevokedError](err); ok {
-		return exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s: its SSH host key is marked as revoked", shown),
-			"ask who runs the host for its key")
+		return exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s: SSH host key is revoked", shown),
+			"ask the host's administrator for its key")
 	}
-	// The library has no type for a server that accepts none of our keys.
+	// The library has no error type for refused keys.
 	if strings.Contains(err.Error(), "ssh: unable to authenticate") {
 		return exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s refused the SSH key", shown),
-			"check that the public key may read and write this repository; SANDBOX_AGENT_SSH_KEY names another private key")
+			"check the access of the public key to this repository; set SANDBOX_AGENT_SSH_KEY for another private key")
 	}
 	return nil
 }
@@ -302,27 +296,26 @@ func checkKey(path string, key []byte) error {
 	_, err := ssh.ParsePrivateKey(key)
 	if _, ok := errors.AsType[*ssh.PassphraseMissingError](err); ok {
 		return exiterr.New(workorder.ExitGit, fmt.Errorf("SSH key %s is protected by a passphrase", path),
-			"it cannot be entered in the sandbox: make a deploy key without one and set SANDBOX_AGENT_SSH_KEY to it")
+			"create a deploy key without a passphrase and set SANDBOX_AGENT_SSH_KEY to it")
 	}
 	if err != nil {
-		return exiterr.New(workorder.ExitGit, fmt.Errorf("SSH key %s: %w", path, err), "SANDBOX_AGENT_SSH_KEY names a private key file")
+		return exiterr.New(workorder.ExitGit, fmt.Errorf("SSH key %s: %w", path, err), "set SANDBOX_AGENT_SSH_KEY to a private key file")
 	}
 	return nil
 }
 
-// bare is a temporary repository with the objects that a remote sent.
+// bare returns a temporary repository with objects from a remote.
 func bare(dir string) git.Repo { return git.Repo{Dir: dir, Bare: true, Untrusted: true} }
 
-// packLimits bound what a remote sends: a small pack may hold objects of many gigabytes.
+// packLimits bound the objects of a remote: a small pack can contain many gigabytes.
 var packLimits = git.PackLimits{Objects: 5_000_000, Blob: 4 << 30, Object: 256 << 20, Total: 64 << 30}
 
-// unpackGrace is what git has to remove its files once it is stopped.
-const unpackGrace = 2 * time.Second
+const unpackGrace = 2 * time.Second // for git to remove its files
 
-// unpacked is a storage whose packs git takes: the library holds each object in memory, whatever its size.
+// unpacked is a storage that passes packs to git: the library would hold each object in memory.
 type unpacked struct {
 	storage.Storer
-	ctx context.Context // of the one fetch: the library's interface has no place for it
+	ctx context.Context // of the only fetch: the interface has no parameter for it
 	dir string
 }
 
@@ -334,7 +327,7 @@ func (s *unpacked) PackfileWriter() (io.WriteCloser, error) {
 		limited := git.LimitPack(r, packLimits)
 		_, err := bare(s.dir).Stream(s.ctx, limited, io.Discard, unpackGrace, "index-pack", "--stdin")
 		_ = limited.Close()   // never fails
-		r.CloseWithError(err) // what is written from now on fails with it
+		r.CloseWithError(err) // for later writes
 		done <- err
 	}()
 	return &packWriter{w, done}, nil

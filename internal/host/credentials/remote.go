@@ -24,12 +24,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// checkTimeout bounds reading a remote: a host that drops packets must not block the user until TCP times out.
+// checkTimeout bounds reading a remote, for hosts that drop packets.
 const checkTimeout = 20 * time.Second
 
-// Check verifies that the remote answers, accepts the credential, has the base (a branch, tag or commit; empty is the
-// default branch) and can have the branch target, if one is given. It returns the full name of the base; that of a
-// commit is the commit, which only a fetch can find. It reads refs in process and starts no program.
+// Check verifies that the remote answers, accepts the credential, has the base (a branch, tag or commit; "" means the default branch)
+// and can have the branch target, if given. It returns the full name of the base, or the commit, which only a fetch can verify.
 func (f *Finder) Check(ctx context.Context, remote, base, target string, cred *workorder.GitCredential) (name string, err error) {
 	refs, err := f.refs(ctx, remote, cred)
 	if err != nil {
@@ -43,8 +42,7 @@ func (f *Finder) Check(ctx context.Context, remote, base, target string, cred *w
 			name = ref.Name().String()
 		case !ref.Name().IsBranch():
 		case target != "" && workorder.BranchesClash(short, target):
-			return "", exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s has a branch %s, beside which git can have no branch %s", shown, short,
-				target),
+			return "", exiterr.New(workorder.ExitGit, fmt.Errorf("branch %s of remote %s excludes a branch %s", short, shown, target),
 				"rename the branch "+short+" there")
 		default:
 			if base == "" || short == base {
@@ -63,18 +61,18 @@ func (f *Finder) Check(ctx context.Context, remote, base, target string, cred *w
 	}
 	hint := "the remote has no branches"
 	if len(heads) > 0 {
-		hint = "it has: " + strings.Join(heads[:min(len(heads), 8)], ", ")
+		hint = "available: " + strings.Join(heads[:min(len(heads), 8)], ", ")
 	}
 	return "", exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s has no branch or tag %q", shown, base), hint)
 }
 
-// Answers verifies that the remote answers and accepts the credential, whatever its branches are.
+// Answers verifies that the remote answers and accepts the credential.
 func (f *Finder) Answers(ctx context.Context, remote string, cred *workorder.GitCredential) error {
 	_, err := f.refs(ctx, remote, cred)
 	return err
 }
 
-// Tips are the commit ids of the remote's branches and tags, branches first.
+// Tips returns the commit ids of the remote's branches and tags, branches first.
 func (f *Finder) Tips(ctx context.Context, remote string, cred *workorder.GitCredential) (ids []string, err error) {
 	refs, err := f.refs(ctx, remote, cred)
 	if err != nil {
@@ -108,8 +106,7 @@ func (f *Finder) refs(ctx context.Context, remote string, cred *workorder.GitCre
 	return refs, nil
 }
 
-// list reads the remote's refs. The library passes no context to the handshake of an SSH
-// connection, so list returns without waiting for a server that accepts and never answers.
+// list reads the remote's refs. It returns when ctx ends: the library ignores the context in an SSH handshake.
 func list(ctx context.Context, remote string, auth transport.AuthMethod) ([]*plumbing.Reference, error) {
 	type answer struct {
 		refs []*plumbing.Reference
@@ -129,7 +126,7 @@ func list(ctx context.Context, remote string, auth transport.AuthMethod) ([]*plu
 	}
 }
 
-// DeleteRefs deletes refs of a remote that are still at the given objects: all of them or none, if the server can do that.
+// DeleteRefs deletes refs of a remote that are unchanged, all or none if the server supports that.
 func (f *Finder) DeleteRefs(ctx context.Context, remote string, refs map[string]string, cred *workorder.GitCredential) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -142,7 +139,7 @@ func (f *Finder) DeleteRefs(ctx context.Context, remote string, refs map[string]
 		o.RefSpecs = append(o.RefSpecs, config.RefSpec(":"+name))
 		o.RequireRemoteRefs = append(o.RequireRemoteRefs, config.RefSpec(refs[name]+":"+name))
 	}
-	done := make(chan error, 1) // the library does not always come back, see list
+	done := make(chan error, 1) // the library may hang: see list
 	go func() {
 		r := git.NewRemote(memory.NewStorage(), &config.RemoteConfig{Name: "origin", URLs: []string{remote}})
 		done <- r.PushContext(ctx, o)
@@ -158,7 +155,7 @@ func (f *Finder) DeleteRefs(ctx context.Context, remote string, refs map[string]
 	return nil
 }
 
-// longIDs is the library's message for an object id that is longer than SHA-1.
+// longIDs is the library's message for an object id longer than SHA-1.
 const longIDs = "no space after hash"
 
 func explain(ctx context.Context, shown string, cred *workorder.GitCredential, err error) error {
@@ -170,24 +167,24 @@ func explain(ctx context.Context, shown string, cred *workorder.GitCredential, e
 	hint := "check the address and the network"
 	switch {
 	case strings.Contains(err.Error(), longIDs):
-		return exiterr.New(workorder.ExitGit, fmt.Errorf("look at remote %s: %s", shown, own.SHA256Text), "")
+		return exiterr.New(workorder.ExitGit, fmt.Errorf("read remote %s: %s", shown, own.SHA256Text), "")
 	case errors.Is(err, transport.ErrEmptyRemoteRepository):
-		return exiterr.New(workorder.ExitGit, fmt.Errorf("look at remote %s: %w", shown, err), "push a first commit to it")
+		return exiterr.New(workorder.ExitGit, fmt.Errorf("read remote %s: %w", shown, err), "push a first commit to it")
 	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed):
 		if cred == nil {
-			return exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s asks for a credential and none was found", shown),
+			return exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s requires a credential, and none was found", shown),
 				"set SANDBOX_AGENT_GIT_TOKEN, or log in with `gh auth login`, or configure a git credential helper")
 		}
 		return exiterr.New(workorder.ExitGit, fmt.Errorf("remote %s refused the credential", shown),
-			"check that the token is valid and may read and write this repository")
+			"check the token's validity and its access to this repository")
 	case errors.Is(err, transport.ErrRepositoryNotFound):
-		hint = "check the name; forges also say this of a private repository when the token may not see it"
+		hint = "check the name; forges also report this for a private repository without access"
 	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
 		err = fmt.Errorf("no answer within %s", checkTimeout)
 	case ctx.Err() != nil: // interrupted
-		return fmt.Errorf("look at remote %s: %w", shown, context.Cause(ctx))
+		return fmt.Errorf("read remote %s: %w", shown, context.Cause(ctx))
 	}
-	return exiterr.New(workorder.ExitGit, fmt.Errorf("look at remote %s: %w", shown, err), hint)
+	return exiterr.New(workorder.ExitGit, fmt.Errorf("read remote %s: %w", shown, err), hint)
 }
 
 func authMethod(remote string, cred *workorder.GitCredential) (transport.AuthMethod, error) {
@@ -200,7 +197,7 @@ func authMethod(remote string, cred *workorder.GitCredential) (transport.AuthMet
 	return &githttp.BasicAuth{Username: cred.Username, Password: cred.Token}, nil
 }
 
-// Redacted is the remote without the parts of its URL that can be a credential.
+// Redacted returns the remote without credentials in its URL.
 func Redacted(remote string) string {
 	u, err := url.Parse(remote)
 	if err != nil || u.User == nil || u.Host == "" {
@@ -211,25 +208,21 @@ func Redacted(remote string) string {
 }
 
 const (
-	// tipTimeout bounds fetching one commit, of which a large repository's is some hundred megabytes.
-	tipTimeout = 3 * time.Minute
-	// maxTip bounds what it takes on the disk, in bytes.
-	maxTip = 1 << 30
-	// fetchPoll is how often the disk is looked at meanwhile.
-	fetchPoll = 200 * time.Millisecond
-	// fetchGrace is longer than git has for its end. The library may never come back from a server that does not answer.
+	tipTimeout = 3 * time.Minute        // for some hundred megabytes
+	maxTip     = 1 << 30                // bytes on disk
+	fetchPoll  = 200 * time.Millisecond // between checks of the disk use
+	// fetchGrace is longer than git's grace. The library may hang on a server that does not answer.
 	fetchGrace = unpackGrace + time.Second
 )
 
-// Tip fetches the last commit of the remote's base (a branch, tag or commit; its default branch if empty), without
-// history, into a new bare repository in an empty folder, with the credential for that host. It returns the commit's
-// name there.
+// Tip fetches the last commit of the remote's base (a branch, tag or commit; "" means the default branch), without history, into a
+// new bare repository in an empty directory. It returns the commit's ref there.
 func (f *Finder) Tip(ctx context.Context, remote, base, dir string) (ref string, err error) {
 	cred, err := f.Git(ctx, remote)
 	if err != nil {
 		return "", err
 	}
-	from, err := f.Check(ctx, remote, base, "", cred) // names what is wrong
+	from, err := f.Check(ctx, remote, base, "", cred) // for a better error
 	if err != nil {
 		return "", err
 	}
@@ -245,13 +238,12 @@ func (f *Finder) Tip(ctx context.Context, remote, base, dir string) (ref string,
 	defer cancel()
 	if err := fetch(timed, remote, auth, config.RefSpec("+"+from+":"+ref), dir, maxTip); err != nil {
 		return "", exiterr.New(workorder.ExitGit, fmt.Errorf("fetch the files of %s: %w", Redacted(remote), err),
-			"clone it and run there, or write a project file: `sandbox-agent create --project FILE`")
+			"clone it and run the command there, or write a project file: `sandbox-agent create --project FILE`")
 	}
 	return ref, nil
 }
 
-// fetch brings what a refspec names from the remote, without history, into a new bare repository in an empty folder.
-// The folder may take most bytes; no pack is held in memory.
+// fetch fetches a refspec without history into a new bare repository in an empty directory, which may use at most the given bytes.
 func fetch(ctx context.Context, remote string, auth transport.AuthMethod, spec config.RefSpec, dir string, most int64) error {
 	repo, err := git.PlainInit(dir, true)
 	if err != nil {
@@ -259,15 +251,15 @@ func fetch(ctx context.Context, remote string, auth transport.AuthMethod, spec c
 	}
 	bounded, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	done := make(chan error, 1) // the library does not always come back, see list
+	done := make(chan error, 1) // the library may hang: see list
 	go func() {
-		// The remote is nowhere written: its URL may hold a credential.
+		// The remote is not stored, since its URL may have a credential.
 		r := git.NewRemote(&unpacked{Storer: repo.Storer, ctx: bounded, dir: dir}, &config.RemoteConfig{Name: "origin", URLs: []string{remote}})
 		done <- r.FetchContext(bounded, &git.FetchOptions{Auth: auth, Depth: 1, Tags: git.NoTags, RefSpecs: []config.RefSpec{spec}})
 	}()
 	large := func() error {
 		if size(dir) > most {
-			return fmt.Errorf("it takes more than %d MB", most/1e6)
+			return fmt.Errorf("more than %d MB", most/1e6)
 		}
 		return nil
 	}
@@ -279,11 +271,11 @@ func fetch(ctx context.Context, remote string, auth transport.AuthMethod, spec c
 	if err != nil {
 		return err
 	}
-	return large() // it may have come between two looks
+	return large() // it may have grown after the last check
 }
 
-// wait returns what comes from done, or why ctx ended before, and looks in the meantime. A fetch that is stopped has fetchGrace to end:
-// until then it writes to a folder that its caller is about to remove.
+// wait returns the result of done, or the cause of ctx's end, and calls look periodically. A stopped fetch has fetchGrace to end, since
+// it writes to a directory that the caller will remove.
 func wait(ctx context.Context, done <-chan error, look func()) error {
 	for {
 		select {
@@ -305,7 +297,7 @@ func wait(ctx context.Context, done <-chan error, look func()) error {
 }
 
 func size(dir string) (sum int64) {
-	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error { // files come and go meanwhile
+	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error { // files may disappear
 		if err == nil && e.Type().IsRegular() {
 			if info, err := e.Info(); err == nil {
 				sum += info.Size()

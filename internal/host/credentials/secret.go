@@ -20,14 +20,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// maxSecret bounds one secret, in bytes: it becomes an environment variable.
-const maxSecret = 128 << 10
+const maxSecret = 128 << 10 // bytes; a secret becomes an environment variable
 
-// SecretsHint is what to do about a secret that is not there.
-const SecretsHint = "the references are under `secrets:` in the project file; `optional: true` goes without one that is not there"
+// SecretsHint is the hint for a missing secret.
+const SecretsHint = "secrets are configured under `secrets:` in the project file; `optional: true` allows a missing one"
 
-// CheckAvailable tells what can be seen to be missing of a secret: a variable that is not set, a file that is not there, a login that has
-// expired. Nil means that it may be there: a command is run once, by Secrets.
+// CheckAvailable returns an error for a secret that is obviously missing: an unset variable, a missing file, an expired login. It does
+// not run commands.
 func CheckAvailable(getenv func(string) string, s projects.Secret) error {
 	errs := make([]error, 0, len(s.From))
 	for _, from := range s.From {
@@ -48,7 +47,7 @@ func CheckAvailable(getenv func(string) string, s projects.Secret) error {
 	return noneOf(s, errs)
 }
 
-// noneOf is the error of a secret that none of its places has.
+// noneOf returns the error for a secret that none of its sources has.
 func noneOf(s projects.Secret, errs []error) error {
 	if len(errs) == 1 {
 		return fmt.Errorf("secret %s: %w", s.Name, errs[0])
@@ -57,7 +56,7 @@ func noneOf(s projects.Secret, errs []error) error {
 	for _, err := range errs {
 		said = append(said, err.Error())
 	}
-	return fmt.Errorf("secret %s: it is in none of the places of any_of: %s", s.Name, strings.Join(said, "; "))
+	return fmt.Errorf("secret %s: no source of any_of has it: %s", s.Name, strings.Join(said, "; "))
 }
 
 func isSet(getenv func(string) string, name string) error {
@@ -75,8 +74,8 @@ func isFile(name string) error {
 	return err
 }
 
-// Secrets resolves the project's references and reports every one that cannot be resolved; absent has, by name, why an optional one
-// has no value. No value is ever part of an error. Commands run in dir; an empty dir is the current folder.
+// Secrets resolves the project's secrets and reports all errors; absent has the reasons for missing optional ones. Errors contain no
+// values. Commands run in dir; "" means the current directory.
 func (f *Finder) Secrets(ctx context.Context, refs []projects.Secret, dir string) (values map[string]string, absent map[string]error,
 	err error,
 ) {
@@ -99,7 +98,7 @@ func (f *Finder) Secrets(ctx context.Context, refs []projects.Secret, dir string
 	return values, absent, nil
 }
 
-// first is the value of the first place that has the secret.
+// first returns the value from the first source that has the secret.
 func (f *Finder) first(ctx context.Context, s projects.Secret, dir string) (string, error) {
 	errs := make([]error, 0, len(s.From))
 	for _, from := range s.From {
@@ -109,7 +108,7 @@ func (f *Finder) first(ctx context.Context, s projects.Secret, dir string) (stri
 		case len(v) > maxSecret:
 			err = fmt.Errorf("more than %d bytes", maxSecret)
 		case slices.Contains([]byte(v), 0):
-			err = errors.New("the value has a NUL byte and cannot be an environment variable")
+			err = errors.New("NUL byte in the value of an environment variable")
 		default:
 			return v, nil
 		}
@@ -150,20 +149,20 @@ func (f *Finder) secret(ctx context.Context, name string, from projects.Ref, dir
 		}
 		return notEmpty(l.Token)
 	}
-	return "", fmt.Errorf("%s:// is not known", from.Scheme)
+	return "", fmt.Errorf("unknown scheme %s://", from.Scheme)
 }
 
-// notEmpty removes the line end after a value from a file or command, and refuses an empty one.
+// notEmpty removes the line end after a value from a file or command. An empty value is an error.
 func notEmpty(v string) (string, error) {
 	v = strings.TrimRight(v, "\r\n")
 	if v == "" {
-		return "", errors.New("the value is empty")
+		return "", errors.New("empty value")
 	}
 	return v, nil
 }
 
-// TaskRefs returns the objects of a task's refs on a remote by their full names: the branches that can be its own,
-// and all refs below workorder.TaskRefs. A remote without any ref has none.
+// TaskRefs returns the objects of a task's refs on a remote by full name: the branches that can be its own, and all refs below
+// workorder.TaskRefs.
 func (f *Finder) TaskRefs(ctx context.Context, remote, taskID string, cred *workorder.GitCredential) (map[string]string, error) {
 	refs, err := f.refs(ctx, remote, cred)
 	if errors.Is(err, transport.ErrEmptyRemoteRepository) {
@@ -182,7 +181,7 @@ func (f *Finder) TaskRefs(ctx context.Context, remote, taskID string, cred *work
 	return found, nil
 }
 
-// State reads the task's state from a remote that has one. It lies in a temporary folder meanwhile.
+// State reads the task's state from a remote, by way of a temporary directory.
 func (f *Finder) State(ctx context.Context, remote, taskID string, cred *workorder.GitCredential) (*workorder.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -193,7 +192,7 @@ func (f *Finder) State(ctx context.Context, remote, taskID string, cred *workord
 	return workorder.DecodeState(b, taskID)
 }
 
-// maxStateDir bounds what a fetched state takes on the disk, in bytes: the pack, its index and the folder around them.
+// maxStateDir bounds a fetched state on disk, in bytes: the pack, its index and the repository.
 const maxStateDir = 2 * workorder.MaxState
 
 func fetchState(ctx context.Context, remote, ref string, cred *workorder.GitCredential) (b []byte, err error) {
@@ -215,9 +214,9 @@ func fetchState(ctx context.Context, remote, ref string, cred *workorder.GitCred
 		return nil, err
 	}
 	if n, err := strconv.ParseInt(strings.TrimSpace(string(said)), 10, 64); err != nil || n > workorder.MaxState {
-		return nil, fmt.Errorf("it has %s bytes, more than %d", strings.TrimSpace(string(said)), workorder.MaxState)
+		return nil, fmt.Errorf("%s bytes are more than %d", strings.TrimSpace(string(said)), workorder.MaxState)
 	}
-	// Output is for less than a state may have.
+	// Output has a lower limit than a state.
 	var content bytes.Buffer
 	_, err = repo.Stream(ctx, strings.NewReader(""), &content, unpackGrace, "cat-file", "blob", file)
 	return content.Bytes(), err

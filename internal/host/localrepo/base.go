@@ -17,11 +17,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// ErrNoRevision is a name that no branch, tag or commit of the repository has.
+// ErrNoRevision means that the repository has no branch, tag or commit of a name.
 var ErrNoRevision = errors.New("no branch, tag or commit")
 
-// Base verifies that a run can start from ref, and returns its name: that of a branch, or else of a tag, or else the id
-// of a commit. An empty ref is what is checked out, which is a commit where HEAD is detached, as in most CI jobs.
+// Base verifies that a run can start from ref, and returns the name of the branch or tag, or the id of the commit. An empty ref means
+// the checked-out branch, or the commit of a detached HEAD, as in most CI jobs.
 func (r *Repo) Base(ctx context.Context, ref string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
@@ -45,7 +45,7 @@ func (r *Repo) Base(ctx context.Context, ref string) (string, error) {
 		if _, err := gitOut(ctx, r.Path, "show-ref", "--verify", "--quiet", "--", space+base); err == nil {
 			return base, r.whole(ctx, space+base)
 		}
-		return id, r.whole(ctx, id) // as of main~1
+		return id, r.whole(ctx, id) // for example main~1
 	}
 	if base == "" {
 		base = "HEAD"
@@ -60,13 +60,13 @@ func (r *Repo) Base(ctx context.Context, ref string) (string, error) {
 	return "", exiterr.New(workorder.ExitGit, fmt.Errorf("repository %s has %w %q", r.Path, ErrNoRevision, base), r.branchHint(ctx))
 }
 
-// IsBranch reports whether a name that Base has returned is a branch's.
+// IsBranch reports whether a name from Base is a branch.
 func (r *Repo) IsBranch(ctx context.Context, base string) bool {
 	at, err := Git(r.Path).Resolve(ctx, workorder.BranchRef(base))
 	return err == nil && at != ""
 }
 
-// Commit is the commit of a name that Base has returned.
+// Commit returns the commit of a name from Base.
 func (r *Repo) Commit(ctx context.Context, base string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
@@ -85,23 +85,23 @@ func (r *Repo) Commit(ctx context.Context, base string) (string, error) {
 func (r *Repo) branchHint(ctx context.Context) string {
 	out, err := gitOut(ctx, r.Path, "for-each-ref", "--count=8", "--sort=-committerdate", "--format=%(refname:strip=2)", "refs/heads")
 	if err != nil || strings.TrimSpace(out) == "" {
-		return "it has no branches"
+		return "the repository has no branches"
 	}
-	return "it has: " + strings.Join(strings.Fields(out), ", ")
+	return "available: " + strings.Join(strings.Fields(out), ", ")
 }
 
-// whole refuses a partial clone (git clone --filter) that lacks objects: git would fetch them from the remote that the
-// clone names, and nothing in a foreign configuration makes us contact one.
+// whole returns an error for a partial clone (git clone --filter) with missing objects: git would fetch them from the remote that
+// the clone's configuration names, and that configuration is not trusted.
 func (r *Repo) whole(ctx context.Context, base string) error {
 	if _, err := gitOut(ctx, r.Path, "config", "--get-regexp",
 		`^(extensions\.partialclone|remote\..*\.(promisor|partialclonefilter))$`); err != nil {
-		return nil // there is no such setting
+		return nil // no such setting
 	}
 	ctx, found := context.WithCancel(ctx)
 	defer found()
 	missing := false
 	_, err := Git(r.Path).Stream(ctx, nil, writer(func(b []byte) {
-		if bytes.ContainsRune(b, '?') { // before the id of an object that is missing
+		if bytes.ContainsRune(b, '?') { // marks the id of a missing object
 			missing = true
 			found()
 		}
@@ -109,12 +109,10 @@ func (r *Repo) whole(ctx context.Context, base string) error {
 	if err == nil && !missing {
 		return nil
 	}
-	return exiterr.New(workorder.ExitGit, fmt.Errorf("repository %s is a partial clone, which lacks objects (git clone --filter), and a run "+
-		"needs all of them", r.Path),
-		"`git -C "+r.Path+" fetch --refetch --no-filter` brings them (git 2.36 or newer), or make a clone without --filter")
+	return exiterr.New(workorder.ExitGit, fmt.Errorf("repository %s is a partial clone with missing objects (git clone --filter)", r.Path),
+		"fetch them with `git -C "+r.Path+" fetch --refetch --no-filter` (git 2.36 or newer), or clone without --filter")
 }
 
-// writer is a function as an io.Writer.
 type writer func([]byte)
 
 func (f writer) Write(b []byte) (int, error) {
@@ -122,31 +120,30 @@ func (f writer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Free verifies that a run can make a branch: git keeps no branch beside one that has a part of its name, such as agent beside agent/x.
+// Free verifies that a run can create a branch: git does not allow the branches agent and agent/x together.
 func (r *Repo) Free(ctx context.Context, branch string) error {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
 	out, err := gitOut(ctx, r.Path, "for-each-ref", "--format=%(refname:strip=2)", "refs/heads/")
 	if err != nil {
-		return fmt.Errorf("look at the branches of %s: %w", r.Path, err)
+		return fmt.Errorf("list the branches of %s: %w", r.Path, err)
 	}
 	for name := range strings.Lines(out) {
 		if name = strings.TrimSuffix(name, "\n"); workorder.BranchesClash(name, branch) {
-			return exiterr.New(workorder.ExitGit, fmt.Errorf("repository %s has a branch %s, beside which git can have no branch %s", r.Path, name,
-				branch),
+			return exiterr.New(workorder.ExitGit, fmt.Errorf("branch %s of repository %s excludes a branch %s", name, r.Path, branch),
 				"rename it: `git -C "+r.Path+" branch -m "+name+" NAME`")
 		}
 	}
 	return nil
 }
 
-// Bundle writes the repository's branches and tags to a file, with their commits: for a sandbox that has no way to this
-// machine. It has the commit of base, too.
+// Bundle writes the repository's branches and tags to a file, with their commits and the commit of base, for a sandbox without
+// access to the host.
 func (r *Repo) Bundle(ctx context.Context, file, base string) error {
 	ctx, cancel := context.WithTimeout(ctx, bundleTimeout)
 	defer cancel()
 	var more []string
-	if !r.IsBranch(ctx, base) && git.ValidSHA(base) { // it may be on no branch, and there may be none
+	if !r.IsBranch(ctx, base) && git.ValidSHA(base) { // the commit may be on no branch
 		more = []string{"HEAD", base}
 	}
 	if err := bundle(ctx, r.Path, file, more...); err != nil {
@@ -155,16 +152,16 @@ func (r *Repo) Bundle(ctx context.Context, file, base string) error {
 	return nil
 }
 
-// BundleHead is the commit of base in a bundle of the repository.
+// BundleHead returns the commit of base in a bundle of the repository.
 func (r *Repo) BundleHead(ctx context.Context, file, base string) (string, error) {
 	out, err := gitOut(ctx, r.Path, "bundle", "list-heads", file, workorder.BranchRef(base))
 	if sha, _, _ := strings.Cut(strings.TrimSpace(out), " "); err == nil && sha != "" {
 		return sha, nil
 	}
-	return r.Commit(ctx, base) // a tag or commit, which does not move
+	return r.Commit(ctx, base) // a tag or commit does not move
 }
 
-// bundle writes branches and tags, and further revisions, each by its full name: git leaves out a branch whose short name is a tag's, too.
+// bundle writes branches, tags and further revisions by full names: git omits a branch with the short name of a tag.
 func bundle(ctx context.Context, dir, file string, more ...string) error {
 	refs, err := gitOut(ctx, dir, "for-each-ref", "--format=%(refname)", "refs/heads/", "refs/tags/")
 	if err != nil {
@@ -175,18 +172,15 @@ func bundle(ctx context.Context, dir, file string, more ...string) error {
 	return r.Run(ctx, "bundle", "create", "--quiet", "--version=2", file, "--stdin")
 }
 
-// bundleTimeout bounds packing a repository of gigabytes.
-const bundleTimeout = 15 * time.Minute
+const bundleTimeout = 15 * time.Minute // for gigabytes
 
-// Submodule is a repository within a repository's tree.
 type Submodule struct {
-	Path   string // below the top
+	Path   string // relative to the top
 	Commit string
-	// Dir is its work tree on this machine, which has the commit; "" where it has not.
-	Dir string
+	Dir    string // its working tree on this machine with the commit; "" if missing
 }
 
-// Submodules are those of a base. Submodules of submodules are not among them.
+// Submodules returns the submodules of a base, without nested ones.
 func (r *Repo) Submodules(ctx context.Context, base string) (all []Submodule, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
@@ -208,12 +202,12 @@ func (r *Repo) Submodules(ctx context.Context, base string) (all []Submodule, er
 		all = append(all, s)
 	}, "ls-tree", "-r", "-z", "--full-tree", "--end-of-options", commit)
 	if err != nil {
-		return nil, fmt.Errorf("look for submodules of %s: %w", r.Path, err)
+		return nil, fmt.Errorf("list the submodules of %s: %w", r.Path, err)
 	}
 	return all, nil
 }
 
-// has reports whether the repository of a work tree itself, and not one around it, has a commit.
+// has reports whether the repository of dir itself, not of a parent, has a commit.
 func has(ctx context.Context, dir, commit string) bool {
 	top, err := gitOut(ctx, dir, "rev-parse", "--show-toplevel")
 	if err != nil || resolved(strings.TrimSuffix(top, "\n")) != resolved(dir) {
@@ -223,14 +217,14 @@ func has(ctx context.Context, dir, commit string) bool {
 	return err == nil
 }
 
-// Bundle writes what a clone at the submodule's commit needs to a file.
+// Bundle writes a bundle for a clone at the submodule's commit.
 func (s Submodule) Bundle(ctx context.Context, file string) error {
 	ctx, cancel := context.WithTimeout(ctx, bundleTimeout)
 	defer cancel()
 	if s.Dir == "" {
-		return errors.New("it is not checked out on this machine: `git submodule update --init` brings it")
+		return errors.New("not checked out on this machine: run git submodule update --init")
 	}
-	// A bundle has refs alone: HEAD is the commit where the submodule is up to date.
+	// A bundle has only refs: in an up-to-date submodule HEAD is the commit.
 	if err := bundle(ctx, s.Dir, file, "HEAD"); err != nil {
 		return fmt.Errorf("copy the commits of %s: %w", s.Dir, err)
 	}
@@ -247,7 +241,7 @@ func repoAbove(path string) string {
 		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
 			return at
 		}
-		// A bare one, by git's rules: missing parts may be where commondir leads.
+		// A bare repository by git's rules: missing parts may be at the target of commondir.
 		if _, err := os.Lstat(filepath.Join(at, "HEAD")); err == nil {
 			for _, name := range []string{"objects", "commondir"} {
 				if _, err := os.Lstat(filepath.Join(at, name)); err == nil {
@@ -315,8 +309,8 @@ func AbsPath(path string) string {
 	return path
 }
 
-// SameRemote reports whether two URLs name the same repository. User, default port and the suffix .git do not count, nor does the
-// protocol, unless it is plain HTTP or git://.
+// SameRemote reports whether two URLs name the same repository. It ignores user, default port, the suffix .git, and the protocol
+// unless that is plain HTTP or git://.
 func SameRemote(a, b string) bool {
 	x, y := remote(a), remote(b)
 	return x != "" && x == y
@@ -327,7 +321,7 @@ func remote(s string) string {
 	if u, err := url.Parse(s); err == nil && u.Scheme != "" && u.Host != "" {
 		host, path = u.Host, u.Path
 		if u.Scheme == "http" || u.Scheme == "git" {
-			host = u.Scheme + "://" + host // plain HTTP: others on the way read the token
+			host = u.Scheme + "://" + host // unencrypted: the token would be readable
 		}
 		for _, port := range []string{":22", ":80", ":443"} {
 			host = strings.TrimSuffix(host, port)

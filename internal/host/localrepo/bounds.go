@@ -14,12 +14,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// bounds verifies that the repository that git finds for a folder is in that folder. In an unpacked archive, core.worktree, a
-// file .git, a file commondir or a link may name any other repository of this machine, whose content would then be served and
-// written to.
+// bounds verifies that git's repository for a directory is in that directory. In an unpacked archive, core.worktree, a file .git or
+// commondir, or a link may name another repository of this machine, which would then be served and written to.
 //
-// A linked work tree and a submodule have their repository elsewhere. It belongs to them if it names them in turn, which the
-// maker of an archive cannot arrange.
+// A linked worktree and a submodule have their repository elsewhere. It must name them in turn, which an archive cannot arrange.
 func bounds(ctx context.Context, path string) error {
 	top := RepoRoot(path)
 	out, err := gitOut(ctx, path, "rev-parse", "--is-bare-repository", "--path-format=absolute", "--git-dir", "--git-common-dir")
@@ -27,33 +25,33 @@ func bounds(ctx context.Context, path string) error {
 		return exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), openHint(err))
 	}
 	if top == "" {
-		return astray(path, "what git takes for a repository there is none that lies in a directory", "another repository")
+		return astray(path, "git finds a repository that is in no parent directory", "another repository")
 	}
 	lines := strings.SplitN(strings.TrimSuffix(out, "\n"), "\n", 3)
 	if len(lines) < 3 {
-		return fmt.Errorf("git says %q of the repository at %s", out, top)
+		return fmt.Errorf("unexpected answer of git for repository %s: %q", top, out)
 	}
 	bare, gitDir, common := lines[0] == "true", resolved(lines[1]), resolved(lines[2])
-	if !bare && gitDir != top { // a folder .git has no work tree: the error says so
+	if !bare && gitDir != top { // a directory .git has no working tree: the error says so
 		tree, err := gitOut(ctx, path, "rev-parse", "--show-toplevel")
 		if err != nil {
-			return exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), "give the work tree, not its .git directory")
+			return exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), "give the working tree, not its .git directory")
 		}
 		if tree := resolved(strings.TrimSuffix(tree, "\n")); tree != top {
-			return astray(top, "its work tree is "+tree, tree)
+			return astray(top, "its working tree is "+tree, tree)
 		}
 	}
 	switch {
 	case Within(gitDir, top) && Within(common, top):
 	case gitDir == common:
 		if !namesTree(ctx, gitDir, top) {
-			return astray(top, "its repository is "+gitDir+", which does not name this directory as its work tree (core.worktree)", gitDir)
+			return astray(top, "its repository "+gitDir+" does not name this directory as its working tree (core.worktree)", gitDir)
 		}
 	default:
 		back, err := os.ReadFile(filepath.Join(gitDir, "gitdir"))
 		if filepath.Dir(gitDir) != filepath.Join(common, "worktrees") || err != nil ||
 			linked(gitDir, string(back)) != filepath.Join(top, ".git") {
-			return astray(top, "its repository is "+common+", which does not have this directory among its work trees", common)
+			return astray(top, "its repository "+common+" does not list this directory as a worktree", common)
 		}
 	}
 	for _, dir := range []string{gitDir, common} {
@@ -68,10 +66,10 @@ func bounds(ctx context.Context, path string) error {
 
 func astray(top, why, to string) error {
 	return exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %s", top, why),
-		"it may have come so in an archive: if "+to+" is what you mean, name that; else clone the repository again")
+		"it may come from an archive: use "+to+" if you mean that repository, otherwise clone the repository again")
 }
 
-// namesTree reports whether the repository's own configuration says that its work tree is top.
+// namesTree reports whether the repository's configuration names top as its working tree.
 func namesTree(ctx context.Context, gitDir, top string) bool {
 	for _, name := range []string{"config.worktree", "config"} {
 		out, err := gitOut(ctx, gitDir, "config", "--file", filepath.Join(gitDir, name), "core.worktree")
@@ -82,25 +80,25 @@ func namesTree(ctx context.Context, gitDir, top string) bool {
 	return false
 }
 
-// linked is the target of a line in a file of a repository.
+// linked returns the target of a line in a file of a repository.
 func linked(dir, line string) string {
 	to := strings.TrimSuffix(line, "\n")
 	if !filepath.IsAbs(to) {
 		to = filepath.Join(dir, to)
 	}
-	if filepath.Base(to) == ".git" { // it may be a file, and is named without resolving it
+	if filepath.Base(to) == ".git" { // may be a file; do not resolve its name
 		return filepath.Join(resolved(filepath.Dir(to)), ".git")
 	}
 	return resolved(to)
 }
 
-// storage are the parts of a repository from which git reads content and names.
+// storage are the files and directories of a repository that git reads.
 var storage = []string{
 	"HEAD", "config", "config.worktree", "commondir", "gitdir", "packed-refs", "shallow", "index", "info", "logs",
 	"refs", "reftable", "objects",
 }
 
-// leadsOut returns the target of a link in a repository that is in none of the folders; empty if there is no such link.
+// leadsOut returns the target of a link in a repository that is in none of the directories; "" if there is no such link.
 func leadsOut(dir string, folders ...string) (to string, err error) {
 	for _, name := range storage {
 		err := filepath.WalkDir(filepath.Join(dir, name), func(path string, d fs.DirEntry, err error) error {
@@ -129,9 +127,9 @@ func leadsOut(dir string, folders ...string) (to string, err error) {
 }
 
 // AlternateDirs returns the directories outside of the repository whose objects it uses without a copy (git clone --shared or
-// --reference). The user may have wanted that, or they may be his other repositories: only he can tell.
+// --reference). Only the user can tell whether that is intended.
 func AlternateDirs(ctx context.Context, path string) (folders []string) {
-	folders, _ = borrowed(ctx, path) // a repository that git does not read is not opened
+	folders, _ = borrowed(ctx, path) // Open reports an unreadable repository
 	return folders
 }
 
@@ -160,7 +158,7 @@ func borrowed(ctx context.Context, path string) (folders []string, err error) {
 	return folders, nil
 }
 
-// resolved is the path without links. A path that does not exist stays as it is.
+// resolved returns the path without links. A missing path is only cleaned.
 func resolved(path string) string {
 	if r, err := filepath.EvalSymlinks(path); err == nil {
 		return r

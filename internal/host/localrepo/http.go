@@ -20,13 +20,12 @@ import (
 const (
 	uploadPack  = "git-upload-pack"
 	receivePack = "git-receive-pack"
-	// serviceTimeout bounds one request: a clone of gigabytes over the bridge.
+	// serviceTimeout bounds one request: a clone of gigabytes.
 	serviceTimeout = 30 * time.Minute
-	// serviceGrace is git's time to remove its quarantine when a client goes away.
+	// serviceGrace is git's time for a cleanup after the client's disconnect.
 	serviceGrace = 2 * time.Second
 )
 
-// Options say what is served, and to which task.
 type Options struct {
 	Repo         string // Repo.Path
 	Token        string // the password; the user name is ignored
@@ -35,9 +34,8 @@ type Options struct {
 	Log          *slog.Logger
 }
 
-// handler speaks smart HTTP by running git's two services itself. It deliberately does less than
-// `git http-backend`: no path of the client reaches the file system, bodies of any length stream without
-// a CGI in between, and the commands of a push are known before git sees it.
+// handler serves git's smart HTTP with git's own services. Unlike `git http-backend`, it uses no path from the client, streams
+// bodies of any length, and checks a push's commands before git reads them.
 type handler struct{ o Options }
 
 // NewHandler serves the repository at /repo.git.
@@ -104,7 +102,7 @@ func (h *handler) receive(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-"+receivePack+"-result")
 	if bad := cmds.forbidden(h.o.TaskID, h.o.TargetBranch); len(bad) > 0 {
 		h.o.Log.Warn("push refused", "refs", bad)
-		// Read to the end first: if the connection closes while git still sends, git reports a network error.
+		// Read to the end first: git reports a network error if the connection closes while it sends.
 		_, _ = io.Copy(io.Discard, in)
 		_, _ = io.WriteString(w, cmds.refusal(bad))
 		return
@@ -113,7 +111,7 @@ func (h *handler) receive(w http.ResponseWriter, r *http.Request) {
 	h.o.Log.Info("push", "refs", cmds.refs)
 }
 
-// body is the request's content, unpacked if the client compressed it.
+// body returns the request's content, decompressed if necessary.
 func body(r *http.Request) (io.Reader, error) {
 	switch enc := r.Header.Get("Content-Encoding"); enc {
 	case "":
@@ -132,16 +130,14 @@ func body(r *http.Request) (io.Reader, error) {
 // gitProtocol matches the allowed values of Git-Protocol, which becomes an environment variable of git.
 var gitProtocol = regexp.MustCompile(`^[a-z0-9=:.]{1,64}$`)
 
-// servicePolicy overrides the repository's own configuration, as git's command line has
-// precedence. A push may rewind the run's own refs (checkpoints do), but not a checked-out
-// branch, and must not bring objects that do harm when they are checked out.
+// servicePolicy takes precedence over the repository's configuration. A push may rewind the run's refs, as checkpoints do, but not a
+// checked-out branch, and must not contain objects that are harmful in a checkout.
 var servicePolicy = append(checked("receive"),
 	"-c", "receive.denyCurrentBranch=refuse", "-c", "receive.denyNonFastForwards=false", "-c", "receive.denyDeletes=false",
 	"-c", "uploadpack.allowFilter=true", "-c", "receive.unpackLimit=1", "-c", "receive.maxInputSize=0",
 )
 
-// checked makes git check incoming objects in an operation (receive, fetch). The ignored
-// faults come from old tools; they are common and harmless.
+// checked makes git check incoming objects in an operation (receive, fetch). The ignored faults come from old tools and are harmless.
 func checked(what string) []string {
 	args := []string{"-c", what + ".fsckObjects=true"}
 	for _, fault := range []string{"zeroPaddedFilemode", "missingSpaceBeforeDate", "badTimezone"} {
@@ -165,7 +161,7 @@ func (h *handler) run(w http.ResponseWriter, r *http.Request, service string, in
 	}
 }
 
-// flushWriter sends git's output at once: progress, and the end of a long push.
+// flushWriter sends git's output immediately: progress, and the end of a long push.
 type flushWriter struct{ w http.ResponseWriter }
 
 func (f flushWriter) Write(p []byte) (int, error) {
@@ -177,13 +173,10 @@ func (f flushWriter) Write(p []byte) (int, error) {
 }
 
 const (
-	// maxCommands bounds the refs of one push.
-	maxCommands = 1000
-	// maxPkt is the longest line of git's protocol.
-	maxPkt = 65520
+	maxCommands = 1000  // refs of one push
+	maxPkt      = 65520 // the longest line of git's protocol
 )
 
-// commands are the requests of a push, read before its objects.
 type commands struct {
 	refs     []string
 	caps     string
@@ -191,7 +184,7 @@ type commands struct {
 	cert     bool
 }
 
-// readCommands reads the command list of a push, and also returns it verbatim.
+// readCommands reads the command list of a push, and returns it also verbatim.
 func readCommands(r io.Reader) (verbatim string, c commands, err error) {
 	var b strings.Builder
 	size := make([]byte, 4)
@@ -249,7 +242,7 @@ func (c *commands) add(line string) error {
 	return nil
 }
 
-// forbidden lists the commands of the push that are not allowed.
+// forbidden lists the forbidden commands of the push.
 func (c *commands) forbidden(taskID, branch string) []string {
 	var bad []string
 	if c.cert {
@@ -263,15 +256,13 @@ func (c *commands) forbidden(taskID, branch string) []string {
 	return bad
 }
 
-// allowedRef reports whether the run may write the ref: its branch, and all refs below
-// its own folder of bookkeeping refs.
+// allowedRef reports whether the run may write the ref: its branch, and the refs below its own prefix.
 func allowedRef(ref, taskID, branch string) bool {
 	own := "refs/sandbox-agent/" + taskID + "/"
 	return ref == "refs/heads/"+branch || strings.HasPrefix(ref, own) && len(ref) > len(own)
 }
 
-// refusal answers a push in git's own protocol, so that git's user reads the reason for
-// every ref and not a status number.
+// refusal answers a push in git's protocol, so that git shows the reason for each ref.
 func (c *commands) refusal(bad []string) string {
 	report := pkt("unpack ok\n")
 	for _, ref := range c.refs {

@@ -1,6 +1,5 @@
-// Package localrepo makes a repository on this machine the remote of a run: it examines the repository, serves it to
-// the box over authenticated smart HTTP, and imports work that could not be pushed. The box may read every ref and
-// write only the run's own refs; no hook of the repository runs for it and no checked-out branch moves.
+// Package localrepo makes a repository of this machine the remote of a run: it inspects the repository, serves it to the box over
+// authenticated HTTP, and imports bundles. The box can read every ref and write only the run's refs; no hook runs.
 package localrepo
 
 import (
@@ -23,29 +22,24 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// gitTimeout bounds one git command on a repository on disk; `status` of a large tree on a cold disk is the slowest.
+// gitTimeout bounds a git command. The slowest is `status` of a large tree on a cold disk.
 const gitTimeout = 60 * time.Second
 
-// Repo is a repository on this machine.
 type Repo struct {
-	// Path is the top of the work tree, or the repository itself if it is bare.
-	Path string
-	Bare bool
-	// Head is the checked-out branch; empty if HEAD is detached.
-	Head string
-	// Changed are the files of the work tree with uncommitted changes, relative to Path; a new folder ends in a slash.
-	Changed []string
-	// Empty reports that there is no commit yet.
-	Empty bool
+	Path    string // top of the working tree, or the bare repository
+	Bare    bool
+	Head    string   // the checked-out branch; "" if HEAD is detached
+	Changed []string // uncommitted files relative to Path; a new directory ends in a slash
+	Empty   bool     // no commit exists
 }
 
-// Open examines the repository that contains path, which is as a user writes it: it may be relative, or begin with ~/ or file://.
+// Open inspects the repository that contains path, which may be relative or begin with ~/ or file://.
 func Open(ctx context.Context, path string) (*Repo, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
 	abs, err := git.AbsRepo(path)
 	if err == nil {
-		abs, err = filepath.Abs(abs) // it may look like a URL
+		abs, err = filepath.Abs(abs) // path may look like a URL
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open repository %s: %w", path, err)
@@ -78,11 +72,11 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 	if !r.Bare {
 		top, err := gitOut(ctx, abs, "rev-parse", "--show-toplevel")
 		if err != nil {
-			return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), "give the work tree, not its .git directory")
+			return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), "give the working tree, not its .git directory")
 		}
 		r.Path = strings.TrimSuffix(top, "\n")
 	}
-	// The short name that git itself gives has heads/ before it where a tag has the same.
+	// git's short name has the prefix heads/ if a tag has the same name.
 	if head, err := gitOut(ctx, r.Path, "symbolic-ref", "--quiet", "HEAD"); err == nil {
 		r.Head, _ = strings.CutPrefix(strings.TrimSpace(head), "refs/heads/")
 	}
@@ -92,23 +86,23 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 	if !r.Bare {
 		changes, err := gitOut(ctx, r.Path, "status", "--porcelain", "-z", "--ignore-submodules=dirty")
 		if err != nil {
-			return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("examine repository %s: %w", r.Path, err), "")
+			return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("inspect repository %s: %w", r.Path, err), "")
 		}
 		r.Changed = changed(changes)
 	}
 	return r, nil
 }
 
-// Remotes are the URLs in a repository's own configuration; none if git would use another repository than the one in that folder.
+// Remotes returns the URLs in a repository's configuration; nil if git would use another repository than the one in dir.
 func Remotes(ctx context.Context, dir string) (urls []string) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
 	if bounds(ctx, dir) != nil {
-		return nil // the configuration would be that of another repository
+		return nil // git would read another repository's configuration
 	}
 	out, err := gitOut(ctx, dir, "config", "--local", "--null", "--get-regexp", `^remote\..*\.url$`)
 	if err != nil {
-		return nil // no remotes, or git does not read the repository
+		return nil // no remotes, or git cannot read the repository
 	}
 	for entry := range strings.SplitSeq(out, "\x00") {
 		if _, url, ok := strings.Cut(entry, "\n"); ok {
@@ -135,13 +129,13 @@ func changed(status string) (names []string) {
 
 func openHint(err error) string {
 	if strings.Contains(err.Error(), "dubious ownership") {
-		return "the directory belongs to another user: git config --global --add safe.directory PATH, if you trust it"
+		return "the directory belongs to another user: if you trust it, run git config --global --add safe.directory PATH"
 	}
-	return "give a directory inside a git repository (git init makes one), or a URL"
+	return "give a directory inside a git repository (create one with git init), or a URL"
 }
 
-// ImportBundle imports the run's branch from a bundle into the repository. The branch must be missing there or be an ancestor. head
-// is the branch's commit after that, "" if the bundle has no commit of it.
+// ImportBundle imports the run's branch from a bundle into the repository, where the branch must be missing or an ancestor. head is
+// the branch's new commit; "" if the bundle does not have the branch.
 func ImportBundle(ctx context.Context, repo, bundle, taskID, branch string) (head string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
@@ -149,8 +143,7 @@ func ImportBundle(ctx context.Context, repo, bundle, taskID, branch string) (hea
 	if err != nil {
 		return "", fmt.Errorf("read bundle: %w", err)
 	}
-	// First into a repository of its own: git checks the objects of a fetch from a
-	// repository, but those of a bundle only since 2.46.
+	// First into a temporary repository: git checks objects fetched from a repository, but those of a bundle only since 2.46.
 	stage, err := os.MkdirTemp("", "sandbox-agent-import-")
 	if err != nil {
 		return "", fmt.Errorf("read bundle: %w", err)
@@ -175,14 +168,14 @@ func ImportBundle(ctx context.Context, repo, bundle, taskID, branch string) (hea
 		}
 	}
 	if len(out) == 0 {
-		return "", errors.New("the bundle holds no ref of this run")
+		return "", errors.New("no ref of this run in the bundle")
 	}
 	fetch := []string{"fetch", "--no-tags", "--no-auto-gc", "--no-write-fetch-head", "--"}
-	fetch = append([]string{"-c", "protocol.file.allow=always"}, fetch...) // the file is named here, not by the box
+	fetch = append([]string{"-c", "protocol.file.allow=always"}, fetch...) // the host chose the file
 	if _, err := gitOut(ctx, stage, slices.Concat(fetch, []string{bundle}, out)...); err != nil {
 		return "", err
 	}
-	// Keep the address as it is: the user's configuration may rewrite it, and the longest matching rule wins.
+	// Keep the user's configuration from rewriting the address: the longest matching rule wins.
 	fetch = append([]string{"-c", "url." + stage + ".insteadOf=" + stage}, fetch...)
 	if _, err := gitOut(ctx, repo, slices.Concat(checked("fetch"), fetch, []string{stage}, in)...); err != nil {
 		return "", err
@@ -190,7 +183,7 @@ func ImportBundle(ctx context.Context, repo, bundle, taskID, branch string) (hea
 	return head, nil
 }
 
-// borrow makes dir a repository that uses the objects of repo without a copy.
+// borrow makes dir a repository that uses the objects of repo.
 func borrow(ctx context.Context, dir, repo string) error {
 	if _, err := gitOut(ctx, dir, "init", "-q", "--bare"); err != nil {
 		return err
@@ -205,17 +198,17 @@ func borrow(ctx context.Context, dir, repo string) error {
 	return os.WriteFile(filepath.Join(dir, "objects", "info", "alternates"), []byte(objects), 0o600)
 }
 
-// Identity is who the user is now in a repository, or git.DefaultAuthor where git does not know.
+// Identity returns the user's name and address in a repository, or git.DefaultAuthor if they are not configured.
 func Identity(ctx context.Context, dir string) (name, email string) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
 	who := git.DefaultAuthor()
 	out, err := gitOut(ctx, dir, "config", "--null", "--get-regexp", `^user\.(name|email)$`)
 	if err != nil {
-		return who.Name, who.Email // nothing is set
+		return who.Name, who.Email // not configured
 	}
 	to := map[string]*string{"user.name": &who.Name, "user.email": &who.Email}
-	for entry := range strings.SplitSeq(out, "\x00") { // the last one of a key counts
+	for entry := range strings.SplitSeq(out, "\x00") { // the last value of a key counts
 		if key, value, _ := strings.Cut(entry, "\n"); to[key] != nil && strings.TrimSpace(value) != "" {
 			*to[key] = text.Clean(strings.TrimSpace(value))
 		}
@@ -223,7 +216,7 @@ func Identity(ctx context.Context, dir string) (name, email string) {
 	return who.Name, who.Email
 }
 
-// Author is the user's identity for a task's commits, from the configuration that counts in dir; zero where git does not know both parts.
+// Author returns the user's identity for a task's commits, as configured in dir; zero if name or address is missing.
 func Author(ctx context.Context, dir string) workorder.Identity {
 	name, email := Identity(ctx, dir)
 	id, err := workorder.ParseIdentity(name + " <" + email + ">")
@@ -233,7 +226,7 @@ func Author(ctx context.Context, dir string) workorder.Identity {
 	return id
 }
 
-// Same reports whether two folders are work trees of one repository.
+// Same reports whether two directories are working trees of one repository.
 func Same(ctx context.Context, a, b string) bool {
 	common := func(dir string) string {
 		out, err := gitOut(ctx, dir, "rev-parse", "--path-format=absolute", "--git-common-dir")
@@ -246,7 +239,7 @@ func Same(ctx context.Context, a, b string) bool {
 	return at != "" && at == common(b)
 }
 
-// Git is the repository at dir, whose own configuration runs no program.
+// Git returns the repository at dir. Its configuration cannot run programs.
 func Git(dir string) git.Repo { return git.Repo{Dir: dir, Foreign: true, Env: gitEnv()} }
 
 func gitOut(ctx context.Context, dir string, args ...string) (string, error) {
@@ -254,8 +247,7 @@ func gitOut(ctx context.Context, dir string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// gitEnv is the environment without variables that would lead git to another repository
-// (a hook or an alias that called us exports GIT_DIR and more).
+// gitEnv returns the environment without variables that select another repository: a calling hook or alias exports GIT_DIR and more.
 func gitEnv() []string {
 	env := []string{"LC_ALL=C"}
 	for _, kv := range os.Environ() {
@@ -268,17 +260,14 @@ func gitEnv() []string {
 }
 
 const (
-	// holdsTimeout bounds the search for a remote's commits: a few reads of a disk, while the user waits for a run to begin.
-	holdsTimeout = 20 * time.Second
-	// maxTips bounds the ids that are looked up at once, and so the answer.
-	maxTips = 10000
-	// maxTried bounds the objects that are read, and maxTip the size of each, in bytes: in a clone the first one is good.
+	holdsTimeout = 20 * time.Second // for a few reads while the user waits
+	maxTips      = 10000            // ids in one lookup
+	// maxTried bounds the objects that are read, and maxTip the bytes of each: in a clone the first one suffices.
 	maxTried, maxTip = 8, 1 << 20
 )
 
-// HasAnyObject reports whether the repository has one of the commits, or tags, as an object of its own. An object cannot be made from its
-// id, so the repository's maker had access to a repository with it. Objects borrowed from another repository of this machine prove
-// nothing.
+// HasAnyObject reports whether the repository has one of the commits, or tags, as an own object. An object cannot be made from its
+// id, so its author had access to a repository with it. Objects borrowed from another repository prove nothing.
 func HasAnyObject(ctx context.Context, dir string, ids []string) bool {
 	ctx, cancel := context.WithTimeout(ctx, holdsTimeout)
 	defer cancel()
@@ -287,7 +276,7 @@ func HasAnyObject(ctx context.Context, dir string, ids []string) bool {
 	}
 	ask := Git(dir)
 	for _, id := range ids[:min(len(ids), maxTips)] {
-		if git.ValidSHA(id) { // a name would be looked up in the repository
+		if git.ValidSHA(id) { // git would resolve a name
 			ask.Stdin += id + "\n"
 		}
 	}
@@ -299,7 +288,7 @@ func HasAnyObject(ctx context.Context, dir string, ids []string) bool {
 	for line := range strings.Lines(string(out)) {
 		f := strings.Fields(line)
 		if len(f) != 3 || f[1] != "commit" && f[1] != "tag" {
-			continue // it is missing, or of a kind that proves nothing
+			continue // missing, or of a type that proves nothing
 		}
 		if size, err := strconv.Atoi(f[2]); err != nil || size > maxTip {
 			continue
@@ -307,7 +296,7 @@ func HasAnyObject(ctx context.Context, dir string, ids []string) bool {
 		if tried++; tried > maxTried {
 			return false
 		}
-		// git takes a file that is named after an id for the object. Only its content proves it.
+		// git trusts the file name of an object: compare the content.
 		if content, err := gitOut(ctx, dir, "cat-file", f[1], f[0]); err == nil && objectID(f[1], content) == f[0] {
 			return true
 		}
@@ -320,15 +309,15 @@ func objectID(kind, content string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TaskRefs returns the objects of a task's refs in the repository by their full names: the branches that can be its
-// own, and all refs below workorder.TaskRefs.
+// TaskRefs returns the objects of a task's refs by full name: the branches that can be its own, and all refs below
+// workorder.TaskRefs.
 func (r *Repo) TaskRefs(ctx context.Context, taskID string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
 	out, err := gitOut(ctx, r.Path, "for-each-ref", "--format=%(refname) %(objectname)", "refs/heads/agent/",
 		workorder.TaskRefs(taskID))
 	if err != nil {
-		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("look for task %s in %s: %w", taskID, r.Path, err), "")
+		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("read the refs of task %s in %s: %w", taskID, r.Path, err), "")
 	}
 	found := map[string]string{}
 	for line := range strings.Lines(out) {
@@ -392,7 +381,7 @@ func (r *Repo) State(ctx context.Context, taskID string) (*workorder.State, erro
 		return nil, fmt.Errorf("read the state of %s in %s: %w", taskID, r.Path, err)
 	}
 	if n, err := strconv.Atoi(strings.TrimSpace(size)); err != nil || n > workorder.MaxState {
-		return nil, fmt.Errorf("read the state of %s in %s: it has %s bytes, more than %d", taskID, r.Path, strings.TrimSpace(size),
+		return nil, fmt.Errorf("read the state of %s in %s: %s bytes are more than %d", taskID, r.Path, strings.TrimSpace(size),
 			workorder.MaxState)
 	}
 	b, err := gitOut(ctx, r.Path, "cat-file", "blob", blob)

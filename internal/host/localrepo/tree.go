@@ -24,8 +24,8 @@ const maxTreeList = 20_000
 // maxTreePath bounds a path, in bytes, as Linux does.
 const maxTreePath = 4096
 
-// Tree is the files of a commit, read from the repository's objects. A symbolic link and a submodule are files of no regular kind,
-// which cannot be opened. Its calls run git, one at a time, as long as ctx lasts.
+// Tree returns the files of a commit, read from the repository's objects. Links and submodules are irregular files, which cannot be
+// opened. Calls run git, one at a time, until ctx ends.
 func (r *Repo) Tree(ctx context.Context, rev string) (fs.FS, error) {
 	asked, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
@@ -38,12 +38,11 @@ func (r *Repo) Tree(ctx context.Context, rev string) (fs.FS, error) {
 
 // tree implements fs.FS, fs.ReadDirFS and fs.StatFS.
 type tree struct {
-	ctx          context.Context // fs.FS has no place for one
+	ctx          context.Context // fs.FS methods have no parameter for it
 	repo, commit string
 	folders      map[string][]fs.DirEntry // that were listed
 }
 
-// entry is a file or folder of a tree.
 type entry struct {
 	name, object string
 	mode         fs.FileMode
@@ -71,7 +70,7 @@ func (t *tree) ReadDir(name string) ([]fs.DirEntry, error) {
 	defer cancel()
 	at := t.commit + ":"
 	if name != "." {
-		// Git is not asked for folders that are not there, of which a file can name any number.
+		// Do not run git for missing directories: a file can name any number of them.
 		if e, err := t.find(name); err != nil || !e.IsDir() {
 			return nil, &fs.PathError{Op: "readdir", Path: name, Err: fs.ErrNotExist}
 		}
@@ -89,7 +88,7 @@ func (t *tree) ReadDir(name string) ([]fs.DirEntry, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "readdir", Path: name, Err: fs.ErrNotExist}
 	}
-	// Git sorts a folder as if its name ended in a slash.
+	// Git sorts directories as if their names ended in a slash.
 	slices.SortFunc(list, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	t.folders[name] = list
 	return list, nil
@@ -121,7 +120,7 @@ func (t *tree) readAll(ctx context.Context) bool {
 	return true
 }
 
-// parseEntry reads a line of `git ls-tree --long`: mode, kind, object and size, a tab, the name.
+// parseEntry parses a line of `git ls-tree --long`: mode, type, object and size, a tab, the name.
 func parseEntry(line string) *entry {
 	meta, name, ok := strings.Cut(line, "\t")
 	fields := strings.Fields(meta)
@@ -137,7 +136,7 @@ func parseEntry(line string) *entry {
 	default: // a link or a submodule
 		e.mode = fs.ModeIrregular
 	}
-	e.size, _ = strconv.ParseInt(fields[3], 10, 64) // "-" for a folder
+	e.size, _ = strconv.ParseInt(fields[3], 10, 64) // "-" for a directory
 	return e
 }
 
@@ -186,7 +185,7 @@ func (t *tree) Open(name string) (fs.File, error) {
 		list, err := t.ReadDir(name)
 		return &opened{entry: e, list: list}, err
 	case !e.mode.IsRegular():
-		err = errors.New("no regular file")
+		err = errors.New("not a regular file")
 	case e.size > maxTreeFile:
 		err = errors.New("larger than 16 MB")
 	}
@@ -206,7 +205,7 @@ func (t *tree) Open(name string) (fs.File, error) {
 type opened struct {
 	*bytes.Reader
 	entry *entry
-	list  []fs.DirEntry // of a folder, that were not read yet
+	list  []fs.DirEntry // unread entries of a directory
 }
 
 func (o *opened) Stat() (fs.FileInfo, error) { return o.entry, nil }
@@ -231,14 +230,14 @@ func (o *opened) ReadDir(n int) ([]fs.DirEntry, error) {
 	return part, nil
 }
 
-// WorkTree is the files of a folder as they would be in a commit: a repository inside of it, such as a submodule, is a file of no regular
-// kind, and nothing below it is there.
+// WorkTree returns the files of a directory as a commit would have them: a repository inside of it, such as a submodule, is an
+// irregular file without content.
 func WorkTree(root *os.Root) fs.FS { return workTree{root.FS()} }
 
 // workTree implements fs.StatFS, fs.ReadDirFS and fs.ReadLinkFS.
 type workTree struct{ files fs.FS }
 
-// inner is the repository that name is or lies in; empty for one of the work tree's own files.
+// inner returns the inner repository that is name or contains it; "" if there is none.
 func (t workTree) inner(name string) string {
 	for i := range len(name) + 1 {
 		if i < len(name) && name[i] != '/' || name == "." {
@@ -251,7 +250,7 @@ func (t workTree) inner(name string) string {
 	return ""
 }
 
-// own refuses what lies in another repository.
+// own returns an error for a path in an inner repository.
 func (t workTree) own(op, name string) error {
 	if !fs.ValidPath(name) {
 		return &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}

@@ -1,4 +1,4 @@
-// Package wireclient is the user's side of the wire: it talks to the guest of a sandbox over whatever stream a runtime has brought.
+// Package wireclient is the client of the wire: it sends requests to a sandbox's guest over a stream of its runtime.
 package wireclient
 
 import (
@@ -23,46 +23,43 @@ import (
 )
 
 const (
-	// helloTime bounds the first answer: a guest answers within milliseconds, an engine may need a second to bring the stream.
+	// helloTime bounds the first answer: an engine may need a second to provide the stream.
 	helloTime = 20 * time.Second
-	// A stream that answers no ping is dead: engines forget to end some.
+	// A stream without answers to pings is dead: engines may forget to close it.
 	pingAfter = 15 * time.Second
 	pingTime  = 15 * time.Second
-	// poolTime is what the transport has, at most, to make the stream known to the next request.
+	// poolTime bounds the transport's registration of the stream for the next request.
 	poolTime = time.Second
-	// Buffers of what comes, in bytes: the faster the guest, the more is under way on a slow stream.
+	// Receive buffers in bytes, for a slow stream.
 	streamBuffer = 4 << 20
 	connBuffer   = 16 << 20
-	// frameSize is what a frame of HTTP/2 may hold, in bytes: a frame of the wire's output fits into one.
-	frameSize = 1 << 20
-	// maxHeader bounds an answer's head, and what follows it, in bytes: both have a document at most.
-	maxHeader = 64 << 10
-	// maxError bounds what is shown of a guest's error, in characters.
-	maxError = 500
+	frameSize    = 1 << 20  // bytes of an HTTP/2 frame; fits a frame of output
+	maxHeader    = 64 << 10 // bytes of a response's header and trailer
+	maxError     = 500      // characters of a guest's error
 )
 
 var (
-	// ErrConnectionLost means that the stream to the guest has ended. What runs in the sandbox may run on.
+	// ErrConnectionLost means that the stream to the guest has ended. Commands in the sandbox may still run.
 	ErrConnectionLost = errors.New("the connection to the sandbox was lost")
-	// ErrNotSent means that the stream had ended before a request was sent, so that it can be sent again over another
-	// one. Such an error holds ErrConnectionLost, too.
+	// ErrNotSent means that the stream had ended before a request was sent, which can be repeated over another stream. It wraps
+	// ErrConnectionLost.
 	ErrNotSent = fmt.Errorf("%w before", ErrConnectionLost)
-	// ErrLate means that a sandbox said nothing for longer than a command's timeout: it does not run, or its machine is
-	// stuck. Such an error holds ErrConnectionLost, too.
+	// ErrLate means that a sandbox sent nothing for longer than a command's timeout: it is paused, or its machine hangs. It wraps
+	// ErrConnectionLost.
 	ErrLate = fmt.Errorf("%w: it did not answer in time", ErrConnectionLost)
 	// ErrVersion means that the guest is of another version.
 	ErrVersion = errors.New("the sandbox is of another version")
 )
 
-// Client talks to one guest. Its methods may be called concurrently; their errors are a *wire.Error of the guest, or
-// hold ErrConnectionLost, or the context's.
+// Client is a client of one guest. Its methods may be called concurrently. Their errors are a *wire.Error of the guest, wrap
+// ErrConnectionLost, or are the context's.
 type Client struct {
 	conn  net.Conn
 	http  *http.Client
 	hello wire.Hello
 }
 
-// New says hello over the stream, which the client closes: at once after an error.
+// New connects to the guest over the stream, which the client closes, also after an error.
 func New(ctx context.Context, stream io.ReadWriteCloser) (*Client, error) {
 	conn, ok := stream.(net.Conn)
 	if !ok {
@@ -80,7 +77,7 @@ func New(ctx context.Context, stream io.ReadWriteCloser) (*Client, error) {
 				if !taken.Swap(true) {
 					return conn, nil
 				}
-				// There is one stream, and it has ended, or the transport has not yet put it where a second request finds it.
+				// The only stream has ended, or the transport has not yet registered it for a second request.
 				select {
 				case <-over:
 				case <-ctx.Done():
@@ -97,16 +94,16 @@ func New(ctx context.Context, stream io.ReadWriteCloser) (*Client, error) {
 	}}
 	ctx, cancel := context.WithTimeout(ctx, helloTime)
 	defer cancel()
-	// A stream that brings nothing must not hold us, whatever the transport does about it.
+	// Close a stream that brings nothing, even if the transport waits.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	err := c.get(ctx, wire.PathHello, nil, &c.hello)
 	if err == nil && c.hello.Version != wire.Version {
-		err = fmt.Errorf("%w: it speaks %d, this program %d", ErrVersion, c.hello.Version, wire.Version)
+		err = fmt.Errorf("%w: version %d, this program has %d", ErrVersion, c.hello.Version, wire.Version)
 	}
 	stop()
 	if err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("say hello to the sandbox: %w", err)
+		return nil, fmt.Errorf("connect to the sandbox: %w", err)
 	}
 	return c, nil
 }
@@ -121,19 +118,19 @@ func (w *notifyConn) Close() error {
 	return w.Conn.Close()
 }
 
-// Hello is what the guest said of itself.
+// Hello returns the guest's description of itself.
 func (c *Client) Hello() wire.Hello { return c.hello }
 
-// Close ends the stream, and with it the commands of this client that are not of the background.
+// Close closes the stream. That ends the commands of this client, except background commands.
 func (c *Client) Close() error {
-	c.http.CloseIdleConnections() // which may close it
+	c.http.CloseIdleConnections() // may close the stream
 	if err := c.conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return err
 	}
 	return nil
 }
 
-// do sends a request. The caller closes the answer's body.
+// do sends a request. The caller closes the response's body.
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, body io.Reader) (*http.Response, error) {
 	u := "http://guest" + path
 	if len(query) > 0 {
@@ -153,7 +150,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		// The transport found the stream closed with the request's first bytes: what a guest acts upon comes after them.
+		// The transport found the stream closed before it sent the body, on which a guest acts.
 		if errors.Is(err, net.ErrClosed) && (begun == nil || !begun.read.Load()) {
 			return nil, fmt.Errorf("%w: %w", ErrNotSent, err)
 		}
@@ -166,7 +163,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	return answer, nil
 }
 
-// errorOf reads the error of an answer; what the guest says is for display.
+// errorOf reads the error of a response. Its text is untrusted.
 func errorOf(answer *http.Response) error {
 	e := &wire.Error{}
 	b, err := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
@@ -179,7 +176,7 @@ func errorOf(answer *http.Response) error {
 	return shown(e)
 }
 
-// shown is an error of the guest's that can be shown.
+// shown returns an error of the guest that is safe to print.
 func shown(e *wire.Error) error {
 	code := e.Code
 	if !code.Known() {
@@ -188,7 +185,7 @@ func shown(e *wire.Error) error {
 	return &wire.Error{Code: code, Text: plain(e.Text)}
 }
 
-// plain is a text of the guest's that can be shown.
+// plain returns a text of the guest that is safe to print.
 func plain(s string) string { return text.Runes(text.Clean(strings.TrimSpace(s)), maxError) }
 
 func (c *Client) get(ctx context.Context, path string, query url.Values, document any) error {
@@ -201,7 +198,7 @@ func (c *Client) get(ctx context.Context, path string, query url.Values, documen
 	if err := json.NewDecoder(body).Decode(document); err != nil {
 		return fmt.Errorf("%w: read %s: %w", ErrConnectionLost, path, err)
 	}
-	_, _ = io.Copy(io.Discard, body) // closing an answer early cancels it, and the guest learns of it
+	_, _ = io.Copy(io.Discard, body) // closing a response early would cancel it
 	return nil
 }
 
@@ -223,8 +220,8 @@ func (c *Client) call(ctx context.Context, method, path string, document any) er
 
 func of(path, id string) string { return strings.Replace(path, "{id}", url.PathEscape(id), 1) }
 
-// Start starts a command. stdin is copied to it and may be nil; when the command has ended, no pending read of it is waited for. When ctx
-// ends, or the stream, the command ends, unless it is of the background. The caller calls Follow or Close of the Process.
+// Start starts a command. stdin is copied to it and may be nil; a pending read of stdin does not delay the command's end. The end of
+// ctx or of the stream ends the command, unless it is a background command. The caller calls Follow or Close of the Process.
 func (c *Client) Start(ctx context.Context, cmd wire.Command, stdin io.Reader) (*Process, error) {
 	if err := cmd.Check(); err != nil {
 		return nil, &wire.Error{Code: wire.CodeBadRequest, Text: err.Error()}
@@ -264,8 +261,8 @@ func (c *Client) Start(ctx context.Context, cmd wire.Command, stdin io.Reader) (
 	return p, nil
 }
 
-// body is a request's: what is first, then a stream that may be nil. The transport, which waits for a read of a body at
-// its end, can close it while the stream brings nothing. Of a body that was not sent, nothing of the stream was read.
+// body returns a request's body: first, then a stream that may be nil. The transport can close it during a read of the stream, and
+// does not read the stream of a body that was not sent.
 func body(first []byte, then io.Reader) io.Reader {
 	if then == nil {
 		return bytes.NewReader(first)
@@ -274,12 +271,12 @@ func body(first []byte, then io.Reader) io.Reader {
 	return &lazyPipe{PipeReader: r, start: sync.OnceFunc(func() {
 		go func() {
 			_, err := io.Copy(w, io.MultiReader(bytes.NewReader(first), then))
-			w.CloseWithError(err) // nil is the end
+			w.CloseWithError(err) // nil means EOF
 		}()
 	})}
 }
 
-// readTracker is a reader of which it is known whether anything was asked of it.
+// readTracker records whether it was read.
 type readTracker struct {
 	io.Reader
 	read atomic.Bool
@@ -290,7 +287,6 @@ func (t *readTracker) Read(p []byte) (int, error) {
 	return t.Reader.Read(p)
 }
 
-// Close is that of a reader that has one.
 func (t *readTracker) Close() error {
 	if c, ok := t.Reader.(io.Closer); ok {
 		return c.Close()
@@ -298,7 +294,7 @@ func (t *readTracker) Close() error {
 	return nil
 }
 
-// lazyPipe is a pipe that is filled once it is read.
+// lazyPipe is a pipe that is filled at its first read.
 type lazyPipe struct {
 	*io.PipeReader
 	start func()
@@ -309,7 +305,7 @@ func (p *lazyPipe) Read(b []byte) (int, error) {
 	return p.PipeReader.Read(b)
 }
 
-// source is a reader whose error is remembered.
+// source is a reader that remembers its error.
 type source struct {
 	r   io.Reader
 	err atomic.Pointer[error]
@@ -323,7 +319,7 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Attach is a command's output from an offset on. When ctx ends, the command goes on.
+// Attach returns a command's output from an offset in bytes. The end of ctx does not end the command.
 func (c *Client) Attach(ctx context.Context, id string, from int64) (*Process, error) {
 	answer, err := c.do(ctx, http.MethodGet, of(wire.PathExecOf, id), url.Values{wire.QueryFrom: {strconv.FormatInt(from, 10)}}, nil)
 	if err != nil {
@@ -332,7 +328,7 @@ func (c *Client) Attach(ctx context.Context, id string, from int64) (*Process, e
 	return &Process{c: c, id: id, offset: from, body: answer.Body, frames: wire.NewReader(answer.Body)}, nil
 }
 
-// List is the commands that the guest knows, oldest first.
+// List returns the guest's commands, oldest first.
 func (c *Client) List(ctx context.Context) (all []wire.CommandStatus, err error) {
 	if err := c.get(ctx, wire.PathExec, nil, &all); err != nil {
 		return nil, err
@@ -345,7 +341,7 @@ func (c *Client) List(ctx context.Context) (all []wire.CommandStatus, err error)
 	return all, nil
 }
 
-// End ends a command and everything it started; it returns when it has ended.
+// End ends a command and all processes that it started, and waits for their end.
 func (c *Client) End(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, of(wire.PathExecOf, id), nil)
 }
@@ -360,7 +356,7 @@ func (c *Client) Resize(ctx context.Context, id string, size wire.Size) error {
 	return c.call(ctx, http.MethodPost, of(wire.PathExecResize, id), size)
 }
 
-// Input writes to the standard input of a command of the background. With last the input ends with it.
+// Input writes to the standard input of a background command, and closes the input if last is set.
 func (c *Client) Input(ctx context.Context, id string, r io.Reader, last bool) error {
 	query := url.Values{}
 	if last {
@@ -373,32 +369,27 @@ func (c *Client) Input(ctx context.Context, id string, r io.Reader, last bool) e
 	return answer.Body.Close()
 }
 
-// Ports is what listens in the sandbox.
+// Ports returns the listening ports of the sandbox.
 func (c *Client) Ports(ctx context.Context) (all []wire.Port, err error) {
 	return all, c.get(ctx, wire.PathPorts, nil, &all)
 }
 
-// Stats are numbers of the sandbox.
+// Stats returns the sandbox's resource use.
 func (c *Client) Stats(ctx context.Context) (s wire.Stats, err error) {
 	return s, c.get(ctx, wire.PathStats, nil, &s)
 }
 
-// Network is what the sandbox reaches, where its guest holds that.
-func (c *Client) Network(ctx context.Context) (n wire.NetworkPolicy, err error) {
-	return n, c.get(ctx, wire.PathNetwork, nil, &n)
-}
-
-// SetNetwork replaces what the sandbox reaches, at once.
+// SetNetwork replaces the network policy immediately.
 func (c *Client) SetNetwork(ctx context.Context, n wire.NetworkPolicy) error {
 	return c.call(ctx, http.MethodPut, wire.PathNetwork, n)
 }
 
-// Alive is the owner's sign of life.
+// Alive sends the owner's keep-alive signal.
 func (c *Client) Alive(ctx context.Context) error {
 	return c.call(ctx, http.MethodPost, wire.PathAlive, nil)
 }
 
-// Stop ends the sandbox. A stream that ends before the answer comes is no error.
+// Stop ends the sandbox. The stream may end before the answer.
 func (c *Client) Stop(ctx context.Context) error {
 	if err := c.call(ctx, http.MethodPost, wire.PathStop, nil); err != nil && !errors.Is(err, ErrConnectionLost) {
 		return err
@@ -416,13 +407,13 @@ func lost(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrConnectionLost, err)
 }
 
-// streamConn makes a connection of a stream.
+// streamConn makes a net.Conn from a stream.
 type streamConn struct {
 	io.ReadWriteCloser
 	noAddrConn
 }
 
-// noAddrConn is what a connection needs that has neither addresses nor deadlines.
+// noAddrConn has the methods of a net.Conn without addresses and deadlines.
 type noAddrConn struct{}
 
 func (noAddrConn) Network() string { return "stream" }

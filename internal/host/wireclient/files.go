@@ -19,10 +19,10 @@ type Files struct{ c *Client }
 // Files returns access to the sandbox's files.
 func (c *Client) Files() Files { return Files{c} }
 
-// ErrTooManyEntries is of a folder with more entries than asked for.
-var ErrTooManyEntries = errors.New("the folder has more entries than are listed")
+// ErrTooManyEntries means that a directory has more entries than requested.
+var ErrTooManyEntries = errors.New("too many entries in the directory")
 
-// FileQuery is how a request names a file. A mode of nil is none.
+// FileQuery names a file in a request. A nil Mode sets none.
 type FileQuery struct {
 	Path               string
 	Mode               *uint32
@@ -46,15 +46,15 @@ func (q FileQuery) values() url.Values {
 	return v
 }
 
-// FileReader is what a file or a tar has, as it comes.
+// FileReader is the content of a file or a tar.
 type FileReader struct {
 	ctx    context.Context
 	answer *http.Response
 	end    wire.TransferSummary
 }
 
-// Read implements io.Reader. It says io.EOF only where all has come; a tar, of which some files could not be read, is
-// whole and ends in an error.
+// Read implements io.Reader. It returns io.EOF only at the end of the complete content. A complete tar with unreadable files ends in
+// another error.
 func (r *FileReader) Read(p []byte) (int, error) {
 	n, err := r.answer.Body.Read(p)
 	if err == nil {
@@ -76,10 +76,9 @@ func (r *FileReader) Read(p []byte) (int, error) {
 	return n, io.EOF
 }
 
-// End is what the guest said at the end.
+// End returns the guest's summary after the end.
 func (r *FileReader) End() wire.TransferSummary { return r.end }
 
-// Close takes no more.
 func (r *FileReader) Close() error { return r.answer.Body.Close() }
 
 func (f Files) content(ctx context.Context, path string, q FileQuery) (*FileReader, error) {
@@ -90,27 +89,27 @@ func (f Files) content(ctx context.Context, path string, q FileQuery) (*FileRead
 	return &FileReader{ctx: ctx, answer: answer}, nil
 }
 
-// Open opens a file for reading. ctx bounds all of it.
+// Open opens a file for reading. ctx bounds the whole transfer.
 func (f Files) Open(ctx context.Context, q FileQuery) (*FileReader, error) {
 	return f.content(ctx, wire.PathFiles, q)
 }
 
-// TarOut is a tar of a file or folder. ctx bounds all of it.
+// TarOut returns a tar of a file or directory. ctx bounds the whole transfer.
 func (f Files) TarOut(ctx context.Context, q FileQuery) (*FileReader, error) {
 	return f.content(ctx, wire.PathFilesTar, q)
 }
 
-// put sends a body and returns the answer's document.
+// put sends a body. An error of reading r takes precedence.
 func (f Files) put(ctx context.Context, path string, q FileQuery, r io.Reader) (*http.Response, error) {
 	src := &source{r: r}
 	answer, err := f.c.do(ctx, http.MethodPut, path, q.values(), body(nil, src))
 	if failed := src.err.Load(); err != nil && failed != nil && ctx.Err() == nil {
-		return nil, *failed // it was no fault of the sandbox's
+		return nil, *failed // not an error of the sandbox
 	}
 	return answer, err
 }
 
-// Write makes r, read to its end, the content of a file.
+// Write replaces a file's content with all of r.
 func (f Files) Write(ctx context.Context, q FileQuery, r io.Reader) error {
 	answer, err := f.put(ctx, wire.PathFiles, q, r)
 	if err != nil {
@@ -119,7 +118,7 @@ func (f Files) Write(ctx context.Context, q FileQuery, r io.Reader) error {
 	return answer.Body.Close()
 }
 
-// TarIn unpacks a tar in a folder.
+// TarIn unpacks a tar in a directory.
 func (f Files) TarIn(ctx context.Context, q FileQuery, r io.Reader) (e wire.TransferSummary, err error) {
 	answer, err := f.put(ctx, wire.PathFilesTar, q, r)
 	if err != nil {
@@ -153,7 +152,7 @@ func (f Files) List(ctx context.Context, q FileQuery, most int) (all []wire.File
 		for _, i := range page.Entries {
 			err := i.Check()
 			if n := string(i.Name); err == nil && (n <= q.after || n == "." || n == ".." || n == "/") {
-				err = fmt.Errorf("%q is not in its place in the list", n)
+				err = fmt.Errorf("%q is out of order in the list", n)
 			}
 			if err != nil {
 				return nil, fmt.Errorf("%w: %w", ErrConnectionLost, err)
@@ -167,7 +166,7 @@ func (f Files) List(ctx context.Context, q FileQuery, most int) (all []wire.File
 			return all, nil
 		}
 		if len(page.Entries) == 0 {
-			return nil, fmt.Errorf("%w: the list of %s goes on with nothing", ErrConnectionLost, q.Path)
+			return nil, fmt.Errorf("%w: empty page in the list of %s", ErrConnectionLost, q.Path)
 		}
 	}
 }
@@ -190,14 +189,14 @@ func (f Files) request(ctx context.Context, method, path string, q FileQuery) er
 	return answer.Body.Close()
 }
 
-// Watch is what changes, as it comes.
+// Watch reports changes.
 type Watch struct {
 	ctx    context.Context
 	body   io.ReadCloser
 	frames *wire.Reader
 }
 
-// Watch watches a file or directory and reports every change after it returns. ctx bounds all of it.
+// Watch watches a file or directory and reports every change after it returns. ctx bounds it.
 func (f Files) Watch(ctx context.Context, q FileQuery) (*Watch, error) {
 	answer, err := f.c.do(ctx, http.MethodGet, wire.PathWatch, q.values(), nil)
 	if err != nil {
@@ -206,7 +205,7 @@ func (f Files) Watch(ctx context.Context, q FileQuery) (*Watch, error) {
 	return &Watch{ctx, answer.Body, wire.NewReader(answer.Body)}, nil
 }
 
-// Next waits for a change. At the end, since what was watched is gone, the error is io.EOF.
+// Next waits for a change. It returns io.EOF when the watched path was removed.
 func (w *Watch) Next() (change wire.Change, err error) {
 	for {
 		f, err := w.frames.Next()
@@ -229,5 +228,4 @@ func (w *Watch) Next() (change wire.Change, err error) {
 	}
 }
 
-// Close ends it.
 func (w *Watch) Close() error { return w.body.Close() }

@@ -41,7 +41,7 @@ func (c *Client) NewNested(ctx context.Context) (*Nested, error) {
 	s := &nestedStream{tunnel: tunnel{in: w, out: answer.Body, cancel: cancel}, answer: answer, over: make(chan struct{})}
 	inner, err := New(ctx, s)
 	if err != nil {
-		if why := s.end(ctx); why != nil && !errors.Is(why, ErrConnectionLost) && ctx.Err() == nil { // the guest says why
+		if why := s.end(ctx); why != nil && !errors.Is(why, ErrConnectionLost) && ctx.Err() == nil { // the guest's reason
 			err = fmt.Errorf("%w: %w", ErrNoNested, why)
 		}
 		return nil, errors.Join(fmt.Errorf("create a nested sandbox: %w", err), s.Close())
@@ -63,8 +63,8 @@ type nestedStream struct {
 	begun  atomic.Bool
 	ending atomic.Bool
 	once   sync.Once
-	over   chan struct{} // closed once nothing more comes
-	err    error         // why, once it is closed
+	over   chan struct{} // closed at the end of the stream
+	err    error         // the reason, after over is closed
 }
 
 func (s *nestedStream) Read(p []byte) (int, error) {
@@ -78,11 +78,10 @@ func (s *nestedStream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// lastWord bounds the wait for the error of a nested sandbox that did not start.
-const lastWord = time.Second
+const lastWord = time.Second // for the error of a nested sandbox that did not start
 
-// Close ends the stream. If the nested sandbox did not start, Close first waits for the guest's error. If End was called, the
-// stream is read to its end in the background: the transport may close the stream before the guest's answer.
+// Close closes the stream. If the nested sandbox did not start, it first waits for the guest's error. After End it reads the stream to
+// its end in the background: the transport may close the stream before the guest's answer.
 func (s *nestedStream) Close() error {
 	if !s.begun.Swap(true) {
 		_ = s.CloseWrite()
@@ -97,11 +96,11 @@ func (s *nestedStream) Close() error {
 	return s.tunnel.Close()
 }
 
-// end ends the request, waits until the guest reports that the nested sandbox is gone, and closes the stream.
+// end ends the request, waits for the end of the nested sandbox, and closes the stream.
 func (s *nestedStream) end(ctx context.Context) error {
 	s.ending.Store(true)
 	defer s.tunnel.Close()
-	_ = s.CloseWrite() // an error is that of an end that came before
+	_ = s.CloseWrite() // fails if it has ended before
 	select {
 	case <-s.over:
 	case <-ctx.Done():
