@@ -121,7 +121,10 @@ type plan struct {
 	sources string // the base's sources.list
 }
 
-var errNoArchive = errors.New("no package archive of Debian or Ubuntu in this machine's apt sources")
+var (
+	errNoArchive = errors.New("no package archive of Debian or Ubuntu in this machine's apt sources")
+	errSystem    = errors.New("a base needs Debian or Ubuntu on this machine")
+)
 
 // planBase chooses the suite, and its archives on the hosts of this machine's own release. osID and codename are from os-release.
 func planBase(osID string, like []string, codename string, all []aptArchive) (plan, error) {
@@ -130,7 +133,7 @@ func planBase(osID string, like []string, codename string, all []aptArchive) (pl
 	if osID == "ubuntu" || slices.Contains(like, "ubuntu") {
 		p.distro, p.suite, components = "ubuntu", "noble", "main universe"
 	} else if osID != "debian" && !slices.Contains(like, "debian") {
-		return plan{}, fmt.Errorf("a base needs Debian or Ubuntu on this machine, which is %s", osID)
+		return plan{}, fmt.Errorf("%w, which is %s", errSystem, osID)
 	}
 	main, ok := findMain(all, p.distro, codename)
 	if !ok {

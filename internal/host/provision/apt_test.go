@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -33,7 +34,7 @@ func TestPlanBase(t *testing.T) {
 		id, codename string
 		like         []string
 		want         plan
-		wantErr      string
+		wantErr      error
 	}{
 		"debian, stanzas, beside third parties": {
 			files: map[string]string{
@@ -79,20 +80,14 @@ func TestPlanBase(t *testing.T) {
 		},
 		"only media": {
 			files: map[string]string{"sources.list": "deb cdrom:[Debian]/ bookworm main\ndeb file:/srv/debian bookworm main\n"},
-			id:    "debian", codename: "bookworm", wantErr: "name no package archive",
+			id:    "debian", codename: "bookworm", wantErr: errNoArchive,
 		},
-		"another system": {id: "fedora", wantErr: "this machine is fedora"},
+		"another system": {id: "fedora", wantErr: errSystem},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := planBase(tc.id, tc.like, tc.codename, parseSources(tc.files))
-			if tc.wantErr != "" {
-				if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
-					t.Fatalf("error %v, want %q", err, tc.wantErr)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
+			if !errors.Is(err, tc.wantErr) {
+				t.Fatalf("error %v, want %v", err, tc.wantErr)
 			}
 			if d := cmp.Diff(tc.want, got, cmp.AllowUnexported(plan{})); d != "" {
 				t.Error(d)
