@@ -118,10 +118,11 @@ type rule struct {
 	whole, narrow *regexp.Regexp
 	// must are arguments without which the command changes files, and writes are arguments that make it do so.
 	must, writes *regexp.Regexp
-	add          string   // argument that keeps the command from changing files
-	needs        string   // program that the repository has to install
-	packages     []string // of the distribution, that the command needs
-	why          string   // reason for kindOther and kindRefused
+	drop         *regexp.Regexp // arguments that the sandbox must not have
+	add          string         // argument that keeps the command from changing files
+	needs        string         // program that the repository has to install
+	packages     []string       // of the distribution, that the command needs
+	why          string         // reason for kindOther and kindRefused
 }
 
 // verdict is what is known of a command.
@@ -132,6 +133,7 @@ type verdict struct {
 	command  string // as the sandbox runs it
 	tool     string // its program, for the names of further checks of a kind
 	task     bool   // it runs a named task
+	tests    bool   // the task runs tests, too
 	packages []string
 	why      string // for what is not used
 }
@@ -143,6 +145,12 @@ type ecosystem struct {
 	rules []rule
 	// launchers are words before a program of the ecosystem, such as bundle exec.
 	launchers *regexp.Regexp
+	tools     string // that it needs, besides the one of its name
+}
+
+// uses reports whether projects of an ecosystem need a tool.
+func (e *ecosystem) uses(tool string) bool {
+	return slices.Contains(strings.Fields(e.name+" "+e.tools), tool)
 }
 
 // hooks are the functions of an ecosystem. They are apart from its table, to which they refer.
@@ -270,6 +278,10 @@ func (d *detector) ruled(eco *ecosystem, r *rule, launcher, rest, args string) v
 		return verdict{kind: kindOther, why: r.needs + ": " + reasonMissing}
 	}
 	v.narrow = r.whole != nil && !matches(r.whole) || matches(r.narrow)
+	if matches(r.drop) {
+		rest = r.words + r.drop.ReplaceAllString(args, "")
+		v.command = launcher + rest
+	}
 	if r.add != "" && !strings.Contains(args, strings.TrimSpace(r.add)) {
 		rest = r.words + r.add + args
 		v.command = launcher + rest
@@ -325,6 +337,7 @@ func (d *detector) task(eco *ecosystem, text, name, content string, depth int) v
 	if v.kind == kindRefused {
 		return verdict{eco: eco, kind: kindRefused, why: reasonRewrites}
 	}
+	v.tests = testWord.MatchString(content)
 	empty := content != ""
 	for _, c := range script(content, d.dir, Position{}) {
 		if eco == &makefiles {

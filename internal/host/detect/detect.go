@@ -135,6 +135,7 @@ func Detect(ctx context.Context, tree fs.FS, name string) *Draft {
 	d.roots()
 	plan := newPlan(d, jobs)
 	plan.checks()
+	plan.versions()
 	dev.environment()
 	plan.environment()
 	dev.services()

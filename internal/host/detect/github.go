@@ -11,6 +11,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/versionrange"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 const (
@@ -287,22 +288,48 @@ func (d githubActions) run(j *job, file string, w *workflow, in *workflowJob, st
 			dir = level
 		}
 	}
-	content, known, secret := row.fill(st.Run.Value)
-	if !known || strings.Contains(content, "GITHUB_") {
-		if !secret && checkJobs.MatchString(j.name) && !j.aside {
-			if first, _, _ := strings.Cut(st.Run.Value, "\n"); !nothing.MatchString(first) {
-				d.omit(at, first, "it depends on values that only a run of the pipeline has")
-			}
-		}
-		if secret {
-			d.omit(at, "run", "it needs a secret")
-		}
-		return
-	}
+	content, secret := d.known(j, at, st.Run.Value, row)
 	for _, c := range script(content, dir, at) {
 		c.env = append(c.env, env...)
-		j.commands = append(j.commands, step{command: c, secret: secret || len(needed) > 0})
+		j.commands = append(j.commands, step{command: c, secret: secret || len(needed) > 0, foreign: aptSource.MatchString(content)})
 	}
+}
+
+var (
+	// setsVariable is a line that sets a variable for the steps after it.
+	setsVariable = regexp.MustCompile(`^echo ["']?([A-Za-z_]\w*)=([^"'$\x60]*)["']? ?>> ?"?\$\{?GITHUB_ENV\}?"?$`)
+	// aptSource adds a source of packages that the sandbox does not have.
+	aptSource = regexp.MustCompile(`\bapt-key\b|\b(?:add-apt|apt-add)-repository\b|/etc/apt/`)
+)
+
+// known returns the lines of a script that do not depend on a run of the pipeline, and whether a line needs a secret. Variables that the
+// script sets for later steps become the job's.
+func (d githubActions) known(j *job, at Position, content string, row *scope) (known string, secret bool) {
+	content = strings.NewReplacer("${GITHUB_WORKSPACE}", workorder.Workspace, "$GITHUB_WORKSPACE", workorder.Workspace).Replace(content)
+	lines := []string{content}
+	if !compound.MatchString(content) {
+		lines = strings.Split(strings.ReplaceAll(content, "\\\n", " "), "\n")
+	}
+	for _, line := range lines {
+		filled, all, hidden := row.fill(line)
+		secret = secret || hidden
+		if m := setsVariable.FindStringSubmatch(filled); all && m != nil {
+			j.env = append([]Var{{m[1], m[2], at}}, j.env...)
+			row.env[m[1]] = m[2]
+			continue
+		}
+		if all && !strings.Contains(filled, "GITHUB_") {
+			known += filled + "\n"
+			continue
+		}
+		first, _, _ := strings.Cut(strings.TrimSpace(line), "\n")
+		if hidden {
+			d.omit(at, "run", "it needs a secret")
+		} else if checkJobs.MatchString(j.name) && !j.aside && !nothing.MatchString(first) {
+			d.omit(at, first, "it depends on values that only a run of the pipeline has")
+		}
+	}
+	return known, secret
 }
 
 // env reads the variables of a workflow, a job or a step. Those that need a secret are added to secrets.

@@ -3,7 +3,7 @@ package detect
 import "regexp"
 
 var maven = ecosystem{
-	name: "maven", files: []string{"pom.xml"},
+	name: "maven", files: []string{"pom.xml"}, tools: "java",
 	launchers: regexp.MustCompile(`^(?:sh )?(?:\./)?(?:mvnw|mvn)\b`),
 	rules: []rule{
 		{
@@ -32,12 +32,13 @@ func readMaven(d *detector, p *part) {
 }
 
 var gradle = ecosystem{
-	name: "gradle", files: []string{"build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"},
+	name: "gradle", files: []string{"build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"}, tools: "java",
 	launchers: regexp.MustCompile(`^(?:sh )?(?:\./)?(?:gradlew|gradle)\b`),
 	rules: []rule{
 		{
 			words: "", kind: kindTest, whole: regexp.MustCompile(`\s(?:test|check|build)(?:\s|$)`),
 			narrow: regexp.MustCompile(`\s:\w|\s--tests\b|\s-p\s|\s-x\s`),
+			drop:   regexp.MustCompile(`\s--scan\b`), // it publishes what the build did
 		},
 	},
 }

@@ -11,7 +11,7 @@ import (
 )
 
 var node = ecosystem{
-	name: "npm", files: []string{"package.json"},
+	name: "npm", files: []string{"package.json"}, tools: "node pnpm yarn bun",
 	launchers: regexp.MustCompile(`^(?:npx(?: --?[a-z-]+)*|(?:pnpm|yarn)(?: exec| dlx)?|bunx|bun x|npm exec(?: --)?|` +
 		`\./node_modules/\.bin/)\s*`),
 	rules: []rule{

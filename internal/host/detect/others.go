@@ -121,7 +121,33 @@ func readCMake(d *detector, p *part) {
 	}
 	build := "cmake -S . -B " + dir + " && cmake --build " + dir + " --parallel"
 	p.install(at, build)
-	p.add(at, kindTest, build+" && ctest --test-dir "+dir+" --output-on-failure")
+	p.add(at, kindTest, build+" && ctest --test-dir "+dir+" --output-on-failure --no-tests=error")
+}
+
+var cmakeOption = regexp.MustCompile(`\s-D ?["']?([A-Z]\w*(?::[A-Z]+)?=[\w./+-]+)["']?`)
+
+// options gives the build the options of the first job that runs ctest: many projects build their tests only with one.
+func (t *part) options(jobs []*job) {
+	for _, j := range jobs {
+		tests := slices.ContainsFunc(j.commands, func(c step) bool { return strings.HasPrefix(c.text, "ctest") })
+		i := slices.IndexFunc(j.commands, func(c step) bool { return strings.HasPrefix(c.text, "cmake ") && cmakeOption.MatchString(c.text) })
+		if j.aside || !tests || i < 0 {
+			continue
+		}
+		options := ""
+		for _, m := range cmakeOption.FindAllStringSubmatch(j.commands[i].text, maxList) {
+			if !strings.Contains(m[1], "COMPILER") && !strings.Contains(m[1], "TOOLCHAIN") {
+				options += " -D" + m[1]
+			}
+		}
+		for i := range t.setup {
+			t.setup[i].Text = strings.Replace(t.setup[i].Text, " && cmake --build", options+" && cmake --build", 1)
+		}
+		for i := range t.checks {
+			t.checks[i].command = strings.Replace(t.checks[i].command, " && cmake --build", options+" && cmake --build", 1)
+		}
+		return
+	}
 }
 
 // makefiles judge where no ecosystem does, or where a pipeline runs a target.

@@ -9,7 +9,7 @@ import (
 
 var php = ecosystem{
 	name: "php", files: []string{"composer.json"},
-	launchers: regexp.MustCompile(`^(?:php )?(?:\./)?(?:vendor/bin/)?`),
+	launchers: regexp.MustCompile(`^(?:composer exec (?:-- )?|(?:php )?(?:\./)?(?:vendor/bin/)?)`),
 	rules: []rule{
 		{words: "phpunit", kind: kindTest, narrow: phpPart, needs: "phpunit/phpunit"},
 		{words: "pest", kind: kindTest, narrow: phpPart, needs: "pestphp/pest"},
@@ -31,8 +31,8 @@ func phpHas(d *detector, name string) bool {
 }
 
 func runPHP(_ *detector, launcher, command string) string {
-	if launcher == "" {
-		return "vendor/bin/" + command
+	if launcher == "" || strings.HasPrefix(launcher, "composer exec") {
+		return "vendor/bin/" + strings.Replace(command, " -- ", " ", 1)
 	}
 	return launcher + command
 }

@@ -27,8 +27,14 @@ type job struct {
 // step is a command of a job.
 type step struct {
 	command
-	secret bool // it needs a secret
+	secret  bool // it needs a secret
+	foreign bool // its script adds a source of packages
 	verdict
+}
+
+// special are the variables of a step that do not only matter to the pipeline.
+func (s *step) special() []Var {
+	return slices.DeleteFunc(slices.Clone(s.env), func(v Var) bool { return idleVariable.MatchString(v.Name) })
 }
 
 // plan chooses the checks, and the jobs that say what they need.
@@ -48,7 +54,7 @@ var (
 	asideJobs = regexp.MustCompile(`(?i)(?:^|[^a-z])` +
 		among(`coverage codecov coveralls codeql scorecard bench(?:marks?)? docs? doctests? documentation website
 		alternative package-manager fuzz(?:ing)? nightly release deploy publish downstream e2e autofix third-party codspeed
-		miri msrv wasm`) + `(?:[^a-z]|$)`)
+		miri msrv min legacy wasm`) + `(?:[^a-z]|$)`)
 )
 
 func aside(names ...string) bool { return slices.ContainsFunc(names, asideJobs.MatchString) }
@@ -67,13 +73,17 @@ func newPlan(d *detector, jobs []*job) *plan {
 			p.judge(j, &j.commands[i])
 		}
 	}
-	p.versions()
 	return p
 }
 
 // judge classifies a command of a job, and says why it cannot be used.
 func (p *plan) judge(j *job, c *step) {
-	if packages, rest := Apt(c.text); rest == "" {
+	packages, rest := Apt(c.text)
+	if rest == "" && c.foreign && len(packages) > 0 {
+		p.omit(c.at, strings.Join(packages, " "), "its script adds a source of packages that the sandbox does not have")
+		return
+	}
+	if rest == "" {
 		c.verdict = verdict{kind: kindPrepare, packages: packages}
 		return
 	}
@@ -130,6 +140,9 @@ func (p *plan) versions() {
 	}
 	for _, j := range p.jobs {
 		for _, t := range j.tools {
+			if !slices.Contains(p.used, j) && !slices.ContainsFunc(p.order, func(part *part) bool { return part.eco.uses(t.Name) }) {
+				continue
+			}
 			level := hintPipeline
 			switch {
 			case slices.Contains(j.several, t.Name):
@@ -165,7 +178,7 @@ func (p *plan) candidates(t *part, k kind) (all []candidate) {
 	}
 	slices.SortStableFunc(all, func(a, b candidate) int {
 		weight := func(c candidate) int {
-			w := len(c.job.services)
+			w := len(c.job.services) + 2*len(c.step.special())
 			if t.eco == &node && !strings.HasPrefix(c.text, t.label+" ") {
 				w += 50 // of another package manager than setup
 			}
@@ -189,8 +202,9 @@ func (p *plan) checks() {
 				continue
 			}
 			gated = gated || !j.aside
-			if c.eco == &makefiles && c.kind == kindTest && p.tested(c.dir) {
+			if c.eco == &makefiles && p.tested(c.dir) && (c.kind == kindTest || c.kind == kindCheck && c.tests) {
 				p.omit(c.at, c.text, "the tests of the ecosystem run without it")
+				c.kind = kindUnknown
 				continue
 			}
 			p.part(c.eco, c.dir)
@@ -405,6 +419,9 @@ func (p *plan) use(j *job) {
 
 // flags gives derived commands the flags that all commands of the jobs have.
 func (t *part) flags(p *plan) {
+	if t.eco == &cmake {
+		t.options(p.jobs)
+	}
 	if t.eco != &golang {
 		return
 	}

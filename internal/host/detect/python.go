@@ -10,7 +10,7 @@ import (
 )
 
 var python = ecosystem{
-	name:  "python",
+	name: "python", tools: "uv poetry",
 	files: strings.Fields("pyproject.toml setup.py setup.cfg requirements.txt requirements-dev.txt Pipfile tox.ini manage.py"),
 	launchers: regexp.MustCompile(`^(?:(?:uv|poetry|pdm|hatch|pipenv|rye) run` +
 		`(?: --(?:group|extra|with|python|project) \S+| --?[\w-]+(?:=\S+)?)* )?` +
@@ -148,6 +148,8 @@ func readPython(d *detector, part *part) {
 			at = f.find(usesPytest)
 		}
 		part.convention(at, "pytest")
+	case d.has("runtests.py"):
+		part.convention(d.whole("runtests.py"), "python runtests.py")
 	case len(d.names("test", "*.py")) > 0:
 		part.convention(d.whole("test"), "python -m unittest discover -s test")
 	default:

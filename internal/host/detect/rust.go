@@ -3,7 +3,7 @@ package detect
 import "regexp"
 
 var rust = ecosystem{
-	name: "cargo", files: []string{"Cargo.toml"},
+	name: "cargo", files: []string{"Cargo.toml"}, tools: "rust",
 	rules: []rule{
 		{words: "cargo test", kind: kindTest, narrow: cargoPart},
 		{words: "cargo clippy", kind: kindLint, narrow: cargoPart, packages: []string{"rust-clippy"}},
@@ -19,7 +19,7 @@ var rust = ecosystem{
 
 var (
 	cargoPart = regexp.MustCompile(`\s` +
-		among("-p --package --test --bin --bins --example --examples --bench --benches --doc --lib --no-run --target -Z\\S*") +
+		among("-p --package --test --bin --bins --example --examples --bench --benches --doc --lib --no-run --target --no-default-features -Z\\S*") +
 		`(?:[= ]|$)|\s--manifest-path[= ](?:\./)?\w[\w.-]*/`)
 	cargoRoot = regexp.MustCompile(`(?m)^\[workspace\]`)
 	cargoAll  = regexp.MustCompile(`\s--(?:workspace|all)(?:\s|$)`)
