@@ -202,9 +202,9 @@ var (
 		`^(?:gh|git (?:commit|tag|merge|rebase|checkout|clone)) `)
 	releaseFlag = regexp.MustCompile(`(?i)\bmigrate deploy\b|\blsb_release\b|\s--?[\w-]*release[\w-]*(?:[= ]\S+)?|\sassembleRelease\S*`)
 	skipsTests  = regexp.MustCompile(`(?i)-D(?:maven\.test\.skip|skipTests|skipITs)(?:=true)?(?:\s|$)|\s-x\s+(?:test|check)\b|--skip-tests?\b`)
-	nothing     = regexp.MustCompile(`^(?:` + among(`echo printf set true : ls pwd which cat env date sleep df free uname`) +
+	nothing     = regexp.MustCompile(`^(?:` + among(`echo printf set true : \. source ls pwd which cat env date sleep df free uname`) +
 		`|git (?:config|fetch|log|status|version|diff)|docker (?:ps|version|info|images|logs|pull)|` +
-		`corepack|nvm|npm (?:config|i(?:nstall)? (?:-g|--global|-fg)|audit|ls)|\S+ (?:--version|-V|version)$)(?:\s|$)`)
+		`corepack|nvm|pre-commit install|npm (?:config|i(?:nstall)? (?:-g|--global|-fg)|audit|ls)|\S+ (?:--version|-V|version)$)(?:\s|$)`)
 	watches = regexp.MustCompile(`--watch(?:All)?(?:\s|$|=true)|\bnodemon\b|(?:^|\s)watch(?:\s|$)|` +
 		`^(?:tsc|mocha|vitest) (?:.* )?-w(?:\s|$)`)
 	rewrites    = regexp.MustCompile(`\s(?:--fix\S*|--write|--autocorrect\S*|--auto-correct\S*)(?:\s|$)`)
@@ -337,7 +337,7 @@ func (d *detector) task(eco *ecosystem, text, name, content string, depth int) v
 	if v.kind == kindRefused {
 		return verdict{eco: eco, kind: kindRefused, why: reasonRewrites}
 	}
-	v.tests = testWord.MatchString(content)
+	v.tests = strings.Contains(content, "test")
 	empty := content != ""
 	for _, c := range script(content, d.dir, Position{}) {
 		if eco == &makefiles {

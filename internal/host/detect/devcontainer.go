@@ -143,11 +143,14 @@ func (d *devContainer) hook(at Position, key string, raw json.RawMessage) (all [
 		d.omit(at, key, "it uses variables of the editor")
 		return nil
 	}
-	if strings.Contains(content, "\n") || regexp.MustCompile(`[|;<>()]`).MatchString(content) {
+	if compound.MatchString(content) || oneShell.MatchString(content) {
 		return []command{{text: content, dir: ".", at: at}}
 	}
 	return script(content, ".", at)
 }
+
+// oneShell is in scripts whose commands share a shell: they load files into it, or are not lines of plain commands.
+var oneShell = regexp.MustCompile(`(?m)(?:^|[;&]\s*)(?:\.|source|set|nvm|trap)\s|[()]|\|\||<<`)
 
 // devVariable is a variable that only the editor knows.
 var devVariable = regexp.MustCompile(`\$\{(localEnv|containerEnv|localWorkspaceFolder|containerWorkspaceFolder|devcontainerId)`)

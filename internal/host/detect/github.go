@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"regexp"
@@ -364,11 +365,11 @@ var actionTools = map[string]struct{ tool, input string }{
 // actionChecks are actions that check by themselves: the command, with the input that has its arguments, and how it is installed.
 // An action without a command installs a program that setup has no short way to install.
 var actionChecks = map[string]struct{ command, args, usual, install string }{
-	"astral-sh/ruff-action":          {"ruff", "args", "check", "ruff"},
-	"chartboost/ruff-action":         {"ruff", "args", "check", "ruff"},
-	"psf/black":                      {"black", "options", "--check .", "black"},
-	"golangci/golangci-lint-action":  {},
-	"dominikh/staticcheck-action":    {},
+	"astral-sh/ruff-action":          {"ruff", "args", "check", "pip install ruff=="},
+	"chartboost/ruff-action":         {"ruff", "args", "check", "pip install ruff=="},
+	"psf/black":                      {"black", "options", "--check .", "pip install black=="},
+	"golangci/golangci-lint-action":  {"golangci-lint run", "args", "", "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v"},
+	"dominikh/staticcheck-action":    {"staticcheck", "", "./...", "honnef.co/go/tools/cmd/staticcheck@"},
 	"biomejs/setup-biome":            {},
 	"pre-commit/action":              {},
 	"crate-ci/typos":                 {},
@@ -422,19 +423,25 @@ func (d githubActions) action(j *job, file string, st *workflowStep, rows []*sco
 	check, ok := actionChecks[uses]
 	switch {
 	case !ok || j.aside:
-	case check.command == "":
+	case check.command == "", with(row, "only-new-issues") == "true":
 		d.omit(at, st.Uses.Value[:len(uses)], "the sandbox does not have its program; a project file can install it under setup")
 	default:
-		args := with(row, check.args)
-		if args == "" {
-			args = check.usual
+		args := cmp.Or(with(row, check.args), check.usual)
+		c := step{command: command{text: strings.TrimSpace(check.command + " " + args), dir: cmp.Or(with(row, "working-directory"), "."), at: at}}
+		v := strings.TrimPrefix(with(row, "version"), "v")
+		exact := plainNumber.MatchString(v)
+		switch pip := strings.HasPrefix(check.install, "pip "); {
+		case pip && !exact:
+			j.commands = append(j.commands, step{command: command{text: strings.TrimSuffix(check.install, "=="), dir: c.dir, at: at}})
+		case pip:
+			j.commands = append(j.commands, step{command: command{text: check.install + v, dir: c.dir, at: at}})
+		case !exact || strings.HasPrefix(v, "1."): // the module of golangci-lint 1 is another one
+			d.omit(at, st.Uses.Value[:len(uses)], "nothing says which version; a project file can install it under setup")
+			return
+		default:
+			c.install = `GOBIN="$HOME/.local/bin" go install ` + check.install + v
 		}
-		name := check.install
-		if v := with(row, "version"); plainNumber.MatchString(v) {
-			name += "==" + v
-		}
-		c := command{text: "pip install " + name, dir: ".", at: at}
-		j.commands = append(j.commands, step{command: c}, step{command: command{text: check.command + " " + args, dir: ".", at: at}})
+		j.commands = append(j.commands, c)
 	}
 }
 

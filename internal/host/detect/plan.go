@@ -27,8 +27,9 @@ type job struct {
 // step is a command of a job.
 type step struct {
 	command
-	secret  bool // it needs a secret
-	foreign bool // its script adds a source of packages
+	secret  bool   // it needs a secret
+	foreign bool   // its script adds a source of packages
+	install string // how setup installs its program
 	verdict
 }
 
@@ -99,6 +100,9 @@ func (p *plan) judge(j *job, c *step) {
 		c.verdict = verdict{why: reasonPlain}
 	case strings.HasPrefix(c.text, "sudo "):
 		refuse("it needs root")
+	case c.install != "":
+		program, _, _ := strings.Cut(c.text, " ")
+		c.verdict = verdict{eco: &golang, kind: kindLint, tool: program, command: `"$HOME/.local/bin/` + program + `"` + c.text[len(program):]}
 	default:
 		c.verdict = (&detector{p.source, c.dir}).classify(c.text, 0)
 	}
@@ -264,6 +268,9 @@ func (p *plan) choose(t *part, k kind, gated bool) (chosen []found) {
 	}
 	found := func(c candidate) found {
 		p.use(c.job)
+		if c.install != "" {
+			t.install(c.at, c.install)
+		}
 		return found{verdict: c.verdict, at: c.at, job: c.job, i: c.i, env: c.env}
 	}
 	if k == kindTest {
@@ -466,6 +473,10 @@ func (p *plan) name() {
 			return 0
 		})
 		for _, f := range t.checks {
+			if p.repeats(t, f) {
+				p.omit(f.at, f.command, "it only runs other checks")
+				continue
+			}
 			name := string(f.kind)
 			if f.narrow {
 				name += "-" + f.tool
@@ -476,6 +487,33 @@ func (p *plan) name() {
 			p.need(f.at, f.packages...)
 		}
 	}
+}
+
+// severalTasks runs tasks by their names.
+var severalTasks = regexp.MustCompile(`^(?:npm-run-all2?|run-s|run-p)((?: [\w:.-]+)+)$`)
+
+// repeats reports whether a check is a task that only runs tasks which are checks themselves.
+func (p *plan) repeats(t *part, f found) bool {
+	task := t.eco.hooks().task
+	if task == nil || !f.task {
+		return false
+	}
+	own, content, _ := task(t.d, f.command)
+	checked := func(name string) bool {
+		return name != own && slices.ContainsFunc(t.checks, func(other found) bool {
+			other.command, _, _ = task(t.d, other.command)
+			return other.task && other.command == name
+		})
+	}
+	commands := script(content, t.d.dir, Position{})
+	return len(commands) > 0 && !slices.ContainsFunc(commands, func(c command) bool {
+		name, _, named := task(t.d, c.text)
+		names := []string{name}
+		if m := severalTasks.FindStringSubmatch(c.text); m != nil {
+			names, named = strings.Fields(m[1]), true
+		}
+		return c.complex || !named || slices.ContainsFunc(names, func(n string) bool { return !checked(n) })
+	})
 }
 
 // withEnv is the command of a check with the variables of its step, where the whole task has no such variables.
@@ -611,6 +649,10 @@ func (p *plan) devCommand(c step) {
 		return
 	}
 	here := &detector{p.source, c.dir}
+	if here.installs(c.text) {
+		p.omit(c.at, c.text, "setup installs the same")
+		return
+	}
 	v := here.classify(c.text, 0)
 	inVenv := slices.ContainsFunc(p.order, func(t *part) bool { return t.eco == &python && t.d.dir == c.dir })
 	switch {
@@ -631,6 +673,25 @@ func (p *plan) devCommand(c step) {
 		}
 		p.detector.setup(c.at, in(c.dir, strings.Join(append(words, c.text), " ")))
 	}
+}
+
+var scriptFile = regexp.MustCompile(`^(?:(?:ba)?sh )?(?:\./)?([\w./-]+\.sh)$`)
+
+// installs reports whether a command is a script of the repository that only installs dependencies, in an environment of its own.
+func (d *detector) installs(command string) bool {
+	m := scriptFile.FindStringSubmatch(command)
+	if m == nil || d.open(m[1]) == nil {
+		return false
+	}
+	found := false
+	for _, c := range script(d.open(m[1]).text, d.dir, Position{}) {
+		v := d.classify(c.text, 0)
+		if c.complex || c.dir != d.dir || v.kind != kindInstall && v.kind != kindNothing {
+			return false
+		}
+		found = found || v.kind == kindInstall
+	}
+	return found
 }
 
 // elsewhere are arguments of an install for another directory.

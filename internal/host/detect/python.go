@@ -102,6 +102,12 @@ func (d *detector) pythonFiles() *pythonFiles {
 			p.lists = append(p.lists, f)
 		}
 	}
+	for _, m := range contributed.FindAllStringSubmatch(d.guide(), maxLines) {
+		f := d.open(m[1])
+		if known := func(l *file) bool { return l == f }; f != nil && !helper(path.Dir(m[1])) && !slices.ContainsFunc(p.lists, known) {
+			p.lists = append(p.lists, f)
+		}
+	}
 	var texts []string
 	for _, f := range append([]*file{p.project, p.legacy, d.open("tox.ini"), d.open("uv.lock"), d.open("poetry.lock")}, p.lists...) {
 		if f != nil {
@@ -110,6 +116,16 @@ func (d *detector) pythonFiles() *pythonFiles {
 	}
 	p.all = strings.Join(texts, "\n")
 	return p
+}
+
+var contributed = regexp.MustCompile(`(?m)\bpip3? install (?:.* )?-r ?([\w./-]+\.txt)\b`)
+
+// guide is the text that tells contributors what they need.
+func (d *detector) guide() string {
+	if f := d.first("CONTRIBUTING.md", "CONTRIBUTING.rst", ".github/CONTRIBUTING.md", "docs/CONTRIBUTING.md"); f != nil {
+		return f.text
+	}
+	return ""
 }
 
 // pythonHas reports whether a list of requirements, a group, an extra or a pipeline names a program.
