@@ -3,6 +3,7 @@ package detect
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -289,7 +290,12 @@ func (d githubActions) run(j *job, file string, w *workflow, in *workflowJob, st
 			dir = level
 		}
 	}
-	content, secret := d.known(j, at, st.Run.Value, row)
+	inner := *row
+	inner.env = maps.Clone(row.env)
+	for _, v := range env {
+		inner.env[v.Name] = v.Value
+	}
+	content, secret := d.known(j, at, st.Run.Value, &inner)
 	for _, c := range script(content, dir, at) {
 		c.env = append(c.env, env...)
 		j.commands = append(j.commands, step{command: c, secret: secret || len(needed) > 0, foreign: aptSource.MatchString(content)})
@@ -316,7 +322,6 @@ func (d githubActions) known(j *job, at Position, content string, row *scope) (k
 		secret = secret || hidden
 		if m := setsVariable.FindStringSubmatch(filled); all && m != nil {
 			j.env = append([]Var{{m[1], m[2], at}}, j.env...)
-			row.env[m[1]] = m[2]
 			continue
 		}
 		if all && !strings.Contains(filled, "GITHUB_") {
@@ -407,6 +412,9 @@ func (d githubActions) action(j *job, file string, st *workflowStep, rows []*sco
 				all = append(all, v)
 			}
 		}
+		if known.tool == "php" {
+			d.extensions(j, at, with(row, "extensions"))
+		}
 		if n := st.With[known.input]; len(all) > 1 || len(all) == 0 && strings.Contains(n.Value, "matrix.") {
 			all = slices.DeleteFunc(all, func(v string) bool { return !plainNumber.MatchString(v) })
 			j.several = append(j.several, known.tool)
@@ -442,6 +450,15 @@ func (d githubActions) action(j *job, file string, st *workflowStep, rows []*sco
 			c.install = `GOBIN="$HOME/.local/bin" go install ` + check.install + v
 		}
 		j.commands = append(j.commands, c)
+	}
+}
+
+// extensions makes packages of the extensions of PHP that a job installs.
+func (d githubActions) extensions(j *job, at Position, names string) {
+	for name := range strings.FieldsFuncSeq(names, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' }) {
+		if pkg := extensions[strings.ToLower(name)]; pkg != "" {
+			j.commands = append(j.commands, step{command: command{text: "apt-get install " + pkg, dir: ".", at: at}})
+		}
 	}
 }
 
@@ -642,7 +659,7 @@ func sensible(rows []*scope) *scope {
 			n++
 		}
 		for k, v := range s.matrix {
-			if unusual.MatchString(fmt.Sprint(v)) || regexp.MustCompile(`(?i)experimental|allow|fail`).MatchString(k) && truth(v) {
+			if unusual.MatchString(fmt.Sprint(v)) || regexp.MustCompile(`(?i)experimental|allow|fail|coverage`).MatchString(k) && truth(v) {
 				n++
 			}
 		}
@@ -658,13 +675,35 @@ func sensible(rows []*scope) *scope {
 	return best
 }
 
+// leaves are the texts of a row, those of values in values too.
+func leaves(row map[string]any, prefix string) map[string]string {
+	all := map[string]string{}
+	for k, v := range row {
+		if inner, ok := v.(map[string]any); ok {
+			maps.Copy(all, leaves(inner, prefix+k+"."))
+		} else {
+			all[prefix+k] = fmt.Sprint(v)
+		}
+	}
+	return all
+}
+
 // newer reports whether a row has a newer version, and no older one.
 func newer(a, b *scope) bool {
 	found := false
-	for k, v := range a.matrix {
-		x, y := fmt.Sprint(v), fmt.Sprint(b.matrix[k])
+	older := leaves(b.matrix, "")
+	for k, x := range leaves(a.matrix, "") {
+		y := older[k]
+		x, xs, _ := strings.Cut(x, "-")
+		y, ys, _ := strings.Cut(y, "-")
 		if !plainNumber.MatchString(x) || !plainNumber.MatchString(y) {
+			if strings.Contains(k, ".") && x != y {
+				return false // the versions beside it are of different things
+			}
 			continue
+		}
+		if xs != ys {
+			return false
 		}
 		switch versionrange.Compare(x, y) {
 		case 1:

@@ -76,6 +76,8 @@ var elixir = ecosystem{
 		{words: "mix deps.get", kind: kindInstall},
 		{words: "mix local.hex", kind: kindInstall},
 		{words: "mix local.rebar", kind: kindInstall},
+		{words: "mix setup", kind: kindPrepare},
+		{words: "mix test.setup", kind: kindPrepare},
 		{words: "mix deps.compile", kind: kindNothing},
 		{words: "mix deps.unlock", kind: kindNothing},
 	},
@@ -127,13 +129,15 @@ func readCMake(d *detector, p *part) {
 var cmakeOption = regexp.MustCompile(`\s-D ?["']?([A-Z]\w*(?::[A-Z]+)?=[\w./+-]+)["']?`)
 
 // options gives the build the options of the first job that runs ctest: many projects build their tests only with one.
-func (t *part) options(jobs []*job) {
-	for _, j := range jobs {
+func (p *plan) options(t *part) {
+	for _, j := range p.jobs {
 		tests := slices.ContainsFunc(j.commands, func(c step) bool { return strings.HasPrefix(c.text, "ctest") })
 		i := slices.IndexFunc(j.commands, func(c step) bool { return strings.HasPrefix(c.text, "cmake ") && cmakeOption.MatchString(c.text) })
 		if j.aside || !tests || i < 0 {
 			continue
 		}
+		p.use(j)
+		p.chosen, p.prior[j] = append(p.chosen, j), i
 		options := ""
 		for _, m := range cmakeOption.FindAllStringSubmatch(j.commands[i].text, maxList) {
 			if !strings.Contains(m[1], "COMPILER") && !strings.Contains(m[1], "TOOLCHAIN") {

@@ -16,7 +16,7 @@ var php = ecosystem{
 		{words: "artisan test", kind: kindTest, narrow: phpPart},
 		{words: "phpcs", kind: kindLint, needs: "squizlabs/php_codesniffer"},
 		{words: "phpstan", kind: kindLint, needs: "phpstan/phpstan"},
-		{words: "psalm", kind: kindLint, needs: "vimeo/psalm"},
+		{words: "psalm", kind: kindLint, needs: "vimeo/psalm", drop: regexp.MustCompile(`\s--shepherd\b`)},
 		{words: "php-cs-fixer", kind: kindFormat, must: regexp.MustCompile(`\s--dry-run`), needs: "friendsofphp/php-cs-fixer"},
 		{words: "pint", kind: kindFormat, must: regexp.MustCompile(`\s--test`), needs: "laravel/pint"},
 		{words: "composer install", kind: kindInstall},
@@ -92,7 +92,7 @@ func readPHP(d *detector, p *part) {
 		// Composer's ~ leaves only the last number open. The distribution alone has PHP: a pipeline's version does not count.
 		d.tool(f.find(keyLine("php")), "php", strings.ReplaceAll(strings.ReplaceAll(v, "~=", "~"), "~", "~="))
 	}
-	d.need(at, "php-cli", "php-xml", "php-mbstring", "php-curl", "composer") // without curl Composer fetches one file after the other
+	d.need(at, "php-cli", "php-xml", "php-mbstring", "php-curl", "php-sqlite3", "composer") // without curl Composer fetches one file after the other
 	for _, required := range []map[string]any{m.Require, m.RequireDev} {
 		for _, name := range sortedKeys(required) {
 			if pkg := extensions[strings.TrimPrefix(name, "ext-")]; pkg != "" && strings.HasPrefix(name, "ext-") {

@@ -33,9 +33,9 @@ type step struct {
 	verdict
 }
 
-// special are the variables of a step that do not only matter to the pipeline.
-func (s *step) special() []Var {
-	return slices.DeleteFunc(slices.Clone(s.env), func(v Var) bool { return idleVariable.MatchString(v.Name) })
+// special are the variables that do not only matter to the pipeline.
+func special(env []Var) []Var {
+	return slices.DeleteFunc(slices.Clone(env), func(v Var) bool { return idleVariable.MatchString(v.Name) })
 }
 
 // plan chooses the checks, and the jobs that say what they need.
@@ -182,7 +182,7 @@ func (p *plan) candidates(t *part, k kind) (all []candidate) {
 	}
 	slices.SortStableFunc(all, func(a, b candidate) int {
 		weight := func(c candidate) int {
-			w := len(c.job.services) + 2*len(c.step.special())
+			w := len(c.job.services) + 2*len(special(c.env)) + 2*len(special(c.job.env))
 			if t.eco == &node && !strings.HasPrefix(c.text, t.label+" ") {
 				w += 50 // of another package manager than setup
 			}
@@ -202,10 +202,10 @@ func (p *plan) checks() {
 	for _, j := range p.jobs {
 		for i := range j.commands {
 			c := &j.commands[i]
+			gated = gated || c.kind.judges() && !j.aside
 			if !c.kind.judges() || !p.inProject(c) {
 				continue
 			}
-			gated = gated || !j.aside
 			if c.eco == &makefiles && p.tested(c.dir) && (c.kind == kindTest || c.kind == kindCheck && c.tests) {
 				p.omit(c.at, c.text, "the tests of the ecosystem run without it")
 				c.kind = kindUnknown
@@ -427,7 +427,7 @@ func (p *plan) use(j *job) {
 // flags gives derived commands the flags that all commands of the jobs have.
 func (t *part) flags(p *plan) {
 	if t.eco == &cmake {
-		t.options(p.jobs)
+		p.options(t)
 	}
 	if t.eco != &golang {
 		return
@@ -705,7 +705,7 @@ func (p *plan) submodules() {
 	if f == nil {
 		return
 	}
-	needed := slices.ContainsFunc(p.used, func(j *job) bool { return j.modules })
+	needed := slices.ContainsFunc(p.jobs, func(j *job) bool { return j.modules && !j.aside })
 	for _, m := range submodulePath.FindAllStringSubmatch(f.text, maxList) {
 		needed = needed || slices.Contains(p.members, m[1]) || slices.ContainsFunc(p.patterns, func(pattern string) bool {
 			ok, _ := path.Match(strings.TrimPrefix(pattern, "./"), m[1])
