@@ -239,7 +239,7 @@ func (d githubActions) job(file string, w *workflow, key, value *yaml.Node) *job
 	if label, known, _ := row.fill(in.Name); known && label != "" {
 		name += " " + label
 	}
-	j := &job{name: name, at: Position{File: file, Line: key.Line}, aside: aside(path.Base(file), w.Name, key.Value, in.Name)}
+	j := &job{name: name, at: Position{File: file, Line: key.Line}, aside: aside(path.Base(file), w.Name, key.Value, expression.ReplaceAllString(in.Name, ""))}
 	workflowEnv := d.env(file, &w.Env, row, &j.secrets)
 	jobEnv := d.env(file, &in.Env, row, &j.secrets)
 	for _, v := range append(slices.Clone(workflowEnv), jobEnv...) {
