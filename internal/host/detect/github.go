@@ -239,7 +239,8 @@ func (d githubActions) job(file string, w *workflow, key, value *yaml.Node) *job
 	if label, known, _ := row.fill(in.Name); known && label != "" {
 		name += " " + label
 	}
-	j := &job{name: name, at: Position{File: file, Line: key.Line}, aside: aside(path.Base(file), w.Name, key.Value, expression.ReplaceAllString(in.Name, ""))}
+	written := expression.ReplaceAllString(in.Name, "")
+	j := &job{name: name, at: Position{File: file, Line: key.Line}, aside: aside(path.Base(file), w.Name, key.Value, written)}
 	workflowEnv := d.env(file, &w.Env, row, &j.secrets)
 	jobEnv := d.env(file, &in.Env, row, &j.secrets)
 	for _, v := range append(slices.Clone(workflowEnv), jobEnv...) {
@@ -367,9 +368,11 @@ var actionTools = map[string]struct{ tool, input string }{
 	"denoland/setup-deno":    {"deno", "deno-version"},
 }
 
+type actionCheck struct{ command, args, usual, install string }
+
 // actionChecks are actions that check by themselves: the command, with the input that has its arguments, and how it is installed.
 // An action without a command installs a program that setup has no short way to install.
-var actionChecks = map[string]struct{ command, args, usual, install string }{
+var actionChecks = map[string]actionCheck{
 	"astral-sh/ruff-action":          {"ruff", "args", "check", "pip install ruff=="},
 	"chartboost/ruff-action":         {"ruff", "args", "check", "pip install ruff=="},
 	"psf/black":                      {"black", "options", "--check .", "pip install black=="},
@@ -406,51 +409,72 @@ func (d githubActions) action(j *job, file string, st *workflowStep, rows []*sco
 		return
 	}
 	if known, ok := actionTools[uses]; ok {
-		var all []string
-		for _, s := range rows {
-			if v := strings.TrimSuffix(plainVersion(with(s, known.input)), ".x"); v != "" && !slices.Contains(all, v) {
-				all = append(all, v)
-			}
-		}
 		if known.tool == "php" {
 			d.extensions(j, at, with(row, "extensions"))
 		}
-		if n := st.With[known.input]; len(all) > 1 || len(all) == 0 && strings.Contains(n.Value, "matrix.") {
-			all = slices.DeleteFunc(all, func(v string) bool { return !plainNumber.MatchString(v) })
-			j.several = append(j.several, known.tool)
-		}
-		if len(all) > 0 && !slices.Contains([]string{"latest", "stable", "lts/*", "node", "current", "oldstable"}, all[0]) {
-			slices.SortFunc(all, versionrange.Compare)
-			if len(all) > 1 && known.tool == "go" { // a newer Go builds what an older one does
-				all = []string{">=" + all[0]}
-			}
-			j.tools = append(j.tools, Tool{known.tool, strings.Join(all, " || "), at})
-		}
+		j.tool(at, known.tool, st.With[known.input].Value, rows)
 		return
 	}
 	check, ok := actionChecks[uses]
-	switch {
-	case !ok || j.aside:
-	case check.command == "", with(row, "only-new-issues") == "true":
-		d.omit(at, st.Uses.Value[:len(uses)], "the sandbox does not have its program; a project file can install it under setup")
-	default:
-		args := cmp.Or(with(row, check.args), check.usual)
-		c := step{command: command{text: strings.TrimSpace(check.command + " " + args), dir: cmp.Or(with(row, "working-directory"), "."), at: at}}
-		v := strings.TrimPrefix(with(row, "version"), "v")
-		exact := plainNumber.MatchString(v)
-		switch pip := strings.HasPrefix(check.install, "pip "); {
-		case pip && !exact:
-			j.commands = append(j.commands, step{command: command{text: strings.TrimSuffix(check.install, "=="), dir: c.dir, at: at}})
-		case pip:
-			j.commands = append(j.commands, step{command: command{text: check.install + v, dir: c.dir, at: at}})
-		case !exact || strings.HasPrefix(v, "1."): // the module of golangci-lint 1 is another one
-			d.omit(at, st.Uses.Value[:len(uses)], "nothing says which version; a project file can install it under setup")
-			return
-		default:
-			c.install = `GOBIN="$HOME/.local/bin" go install ` + check.install + v
-		}
-		j.commands = append(j.commands, c)
+	if !ok || j.aside {
+		return
 	}
+	c := step{command: command{
+		text: strings.TrimSpace(check.command + " " + cmp.Or(with(row, check.args), check.usual)),
+		dir:  cmp.Or(with(row, "working-directory"), "."), at: at,
+	}}
+	install, why := check.installed(with(row, "version"), with(row, "only-new-issues") == "true")
+	switch {
+	case why != "":
+		d.omit(at, st.Uses.Value[:len(uses)], "%s", why)
+		return
+	case strings.HasPrefix(install, "pip "):
+		j.commands = append(j.commands, step{command: command{text: install, dir: c.dir, at: at}})
+	default:
+		c.install = install
+	}
+	j.commands = append(j.commands, c)
+}
+
+// installed returns the command that installs an action's program, or why there is none.
+func (c actionCheck) installed(version string, some bool) (install, why string) {
+	version = strings.TrimPrefix(version, "v")
+	exact := plainNumber.MatchString(version)
+	switch {
+	case c.command == "", some:
+		return "", "the sandbox does not have its program; a project file can install it under setup"
+	case strings.HasPrefix(c.install, "pip "):
+		if !exact {
+			return strings.TrimSuffix(c.install, "=="), ""
+		}
+		return c.install + version, ""
+	case !exact, strings.HasPrefix(version, "1."): // the module of golangci-lint 1 is another one
+		return "", "nothing says which version; a project file can install it under setup"
+	}
+	return `GOBIN="$HOME/.local/bin" go install ` + c.install + version, ""
+}
+
+// tool adds the versions of a tool that the rows of a job install.
+func (j *job) tool(at Position, tool, input string, rows []*scope) {
+	var all []string
+	for _, s := range rows {
+		filled, known, _ := s.fill(input)
+		if v := strings.TrimSuffix(plainVersion(filled), ".x"); known && v != "" && !slices.Contains(all, v) {
+			all = append(all, v)
+		}
+	}
+	if len(all) > 1 || len(all) == 0 && strings.Contains(input, "matrix.") {
+		all = slices.DeleteFunc(all, func(v string) bool { return !plainNumber.MatchString(v) })
+		j.several = append(j.several, tool)
+	}
+	if len(all) == 0 || slices.Contains([]string{"latest", "stable", "lts/*", "node", "current", "oldstable"}, all[0]) {
+		return
+	}
+	slices.SortFunc(all, versionrange.Compare)
+	if len(all) > 1 && tool == "go" { // a newer Go builds what an older one does
+		all = []string{">=" + all[0]}
+	}
+	j.tools = append(j.tools, Tool{tool, strings.Join(all, " || "), at})
 }
 
 // extensions makes packages of the extensions of PHP that a job installs.

@@ -138,17 +138,17 @@ func (p *plan) options(t *part) {
 		}
 		p.use(j)
 		p.chosen, p.prior[j] = append(p.chosen, j), i
-		options := ""
+		var options strings.Builder
 		for _, m := range cmakeOption.FindAllStringSubmatch(j.commands[i].text, maxList) {
 			if !strings.Contains(m[1], "COMPILER") && !strings.Contains(m[1], "TOOLCHAIN") {
-				options += " -D" + m[1]
+				options.WriteString(" -D" + m[1])
 			}
 		}
 		for i := range t.setup {
-			t.setup[i].Text = strings.Replace(t.setup[i].Text, " && cmake --build", options+" && cmake --build", 1)
+			t.setup[i].Text = strings.Replace(t.setup[i].Text, " && cmake --build", options.String()+" && cmake --build", 1)
 		}
 		for i := range t.checks {
-			t.checks[i].command = strings.Replace(t.checks[i].command, " && cmake --build", options+" && cmake --build", 1)
+			t.checks[i].command = strings.Replace(t.checks[i].command, " && cmake --build", options.String()+" && cmake --build", 1)
 		}
 		return
 	}

@@ -92,7 +92,8 @@ func readPHP(d *detector, p *part) {
 		// Composer's ~ leaves only the last number open. The distribution alone has PHP: a pipeline's version does not count.
 		d.tool(f.find(keyLine("php")), "php", strings.ReplaceAll(strings.ReplaceAll(v, "~=", "~"), "~", "~="))
 	}
-	d.need(at, "php-cli", "php-xml", "php-mbstring", "php-curl", "php-sqlite3", "composer") // without curl Composer fetches one file after the other
+	// Without curl Composer fetches one file after the other.
+	d.need(at, "php-cli", "php-xml", "php-mbstring", "php-curl", "php-sqlite3", "composer")
 	for _, required := range []map[string]any{m.Require, m.RequireDev} {
 		for _, name := range sortedKeys(required) {
 			if pkg := extensions[strings.TrimPrefix(name, "ext-")]; pkg != "" && strings.HasPrefix(name, "ext-") {

@@ -19,7 +19,8 @@ var rust = ecosystem{
 
 var (
 	cargoPart = regexp.MustCompile(`\s` +
-		among("-p --package --test --bin --bins --example --examples --bench --benches --doc --lib --no-run --target --no-default-features -Z\\S*") +
+		among(`-p --package --test --bin --bins --example --examples --bench --benches --doc --lib --no-run --target
+			--no-default-features -Z\S*`) +
 		`(?:[= ]|$)|\s--manifest-path[= ](?:\./)?\w[\w.-]*/`)
 	cargoRoot = regexp.MustCompile(`(?m)^\[workspace\]`)
 	cargoAll  = regexp.MustCompile(`\s--(?:workspace|all)(?:\s|$)`)
