@@ -1,6 +1,4 @@
-// Package image holds what images are made of, embedded in the CLI: of the image of a box the Dockerfile, its build
-// steps, the files of the root file system, and the guest's binary, and the small image of environments and pools. It
-// knows how to pack them as a build context and how to name their content, and nothing of engines.
+// Package image embeds the files of the box image and of the small image, packs them as a build context and names their content.
 package image
 
 import (
