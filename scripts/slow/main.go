@@ -1,10 +1,6 @@
-// Slow reads what `go test -json` prints, passes on what a person wants to see of it (failures and packages), and
-// ends with a table of seconds and boxes per test, the slowest first, and the tests that were skipped: who makes the
-// suite longer sees where the time goes. Boxes are containers that a test has started; the tests count them
-// (internal/test/boxes). It fails when a test did.
+// Slow prints failures and packages of `go test -json`, then a table of seconds and boxes (internal/test/boxes) per test.
 //
-// Usage: go test -json ... | slow [HOW MANY]; without a number it prints all. scripts/tested.sh sees also a `go test`
-// that was killed.
+// Usage: go test -json ... | slow [HOW MANY]; without a number it prints all. It fails when a test did.
 package main
 
 import (
