@@ -1,6 +1,4 @@
-// Package forge is what the rest asks of the place where pull requests are: the contract, and what all forges share. Texts
-// that somebody else wrote are made harmless here (Strip), our texts are shortened to fit (FitBody), and a mark in a
-// comment says that it is ours (Mark). A forge is in a package below it.
+// Package forge defines the contract of a forge, such as GitHub, and the text handling that all forges share.
 package forge
 
 import (

@@ -1,3 +1,7 @@
+// Package github implements forge.Forge for github.com, *.ghe.com and GitHub Enterprise servers.
+//
+// A request that is sent twice has no second effect: requests without a change are retried, and a failed creation is looked up before it
+// is repeated. The token is sent to the API's own scheme, host and port only, and is in no error and no log.
 package github
 
 import (

@@ -185,7 +185,7 @@ func (c *talk) ReplyThread(ctx context.Context, number int, thread, key, body st
 	}
 	var made github.PullRequestComment
 	err = c.create(ctx, doing, look, func(ctx context.Context, gh *github.Client) error {
-		return c.reply(ctx, gh, number, top, text, &made)
+		return c.send(ctx, gh, http.MethodPost, fmt.Sprintf("pulls/%d/comments/%d/replies", number, top), map[string]string{"body": text}, &made)
 	})
 	if err != nil {
 		return forge.Posted{}, err
@@ -194,11 +194,6 @@ func (c *talk) ReplyThread(ctx context.Context, number int, thread, key, body st
 		return forge.Posted{ID: got.ID, URL: forge.OneLine(got.URL, maxURL), Created: true}, nil
 	}
 	return forge.Posted{ID: made.GetID(), URL: forge.OneLine(made.GetHTMLURL(), maxURL), Created: true}, nil
-}
-
-// reply is not by go-github, which replies through another operation with a field that the description does not have.
-func (c *talk) reply(ctx context.Context, gh *github.Client, number int, top int64, text string, made *github.PullRequestComment) error {
-	return c.send(ctx, gh, http.MethodPost, fmt.Sprintf("pulls/%d/comments/%d/replies", number, top), map[string]string{"body": text}, made)
 }
 
 func (c *talk) editReply(ctx context.Context, number int, id int64, text string) error {

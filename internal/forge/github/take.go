@@ -106,8 +106,6 @@ func (c *people) askedFor(login string) bool {
 // left says what was left out: texts at all, and texts of people who may write among them.
 type left struct{ any, commands bool }
 
-func (l *left) add(commands bool) { l.any, l.commands = true, l.commands || commands }
-
 // allowance is what is left of the bounds for some texts.
 type allowance struct{ notes, bytes int }
 
@@ -122,7 +120,7 @@ func take(all []*draft) (l left) {
 			from = &writers
 		}
 		if from.notes <= 0 || from.bytes <= 0 {
-			l.add(d.rank <= command)
+			l.any, l.commands = true, l.commands || d.rank <= command
 			continue
 		}
 		d.Cut = len(d.text) > maxText

@@ -1,6 +1,5 @@
-// Package setup chooses the forge of a repository. It alone knows which forges there are. To add one, write a package like
-// internal/forge/github that passes internal/test/forgetest, and give each function here a case for its remotes and hosts. The
-// variables and programs that hold a user's tokens are in internal/host/credentials/git.go.
+// Package setup chooses the forge of a repository. To add a forge, write a package like internal/forge/github that passes
+// internal/test/forgetest, and add a case to each function here.
 package setup
 
 import (
