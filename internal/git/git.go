@@ -1,9 +1,8 @@
-// Package git runs the git binary, typed and with nothing inherited. It knows
-// two kinds of callers and keeps them apart: Trusted repositories (made and
-// configured by us, run with our rights and possibly a credential) and work
-// trees of the agent (run as the agent's user, never with a credential).
+// Package git runs the git binary with a typed interface and without inherited settings.
 //
-// In both, hooks are off, no terminal is ever asked, and values from outside go behind "--" or are checked before.
+// It has two kinds of callers: trusted repositories, which run with our rights and possibly a credential, and work trees of the
+// agent, which run as the agent's user and never with a credential. Both have no hooks and no prompts, and values from outside
+// follow "--" or are checked.
 package git
 
 import (
