@@ -1,6 +1,5 @@
-// Package proc is the one place that starts processes. Every child gets its own
-// session and process group, is interrupted, given a grace and then killed with
-// its whole group, can never hold its starter by an inherited pipe, and keeps its exit code.
+// Package proc starts all processes. A child has its own session and process group, is interrupted, then killed with its whole group, and
+// cannot block its starter by an inherited pipe.
 package proc
 
 import (

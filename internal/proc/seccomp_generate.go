@@ -1,12 +1,7 @@
 //go:build ignore
 
-// Writes the tables of system calls, seccomp_table_*_linux.go, from two published modules:
-//
-//   - github.com/moby/profiles/seccomp, the engine's default profile, as it is for a process without capabilities;
-//   - golang.org/x/sys, the numbers of the calls on each instruction set, in the version of go.mod.
-//
-// Run it with `go generate ./internal/proc` after raising profileVersion or golang.org/x/sys, and read the
-// difference: each range names its calls. It stops when the profile has a rule that the filter does not follow.
+// Writes seccomp_table_*_linux.go from the profile of github.com/moby/profiles/seccomp and the numbers of golang.org/x/sys. Run it with
+// `go generate ./internal/proc` after raising profileVersion or golang.org/x/sys. It stops at a rule that the filter does not follow.
 package main
 
 import (
