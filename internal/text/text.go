@@ -1,4 +1,4 @@
-// Package text shortens texts for places that have room for so much, makes those of others harmless to show, and splits streams into lines.
+// Package text shortens texts, makes untrusted texts safe to show, and splits streams into lines.
 package text
 
 import (
