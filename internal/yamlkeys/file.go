@@ -1,6 +1,4 @@
-// Package yamlkeys reads YAML files with known keys. One table, a Schema, defines every key of a file: decoding, checks,
-// hints, the JSON Schema and the reference in Markdown follow from it. All mistakes of a file are reported at once, each
-// with its place. Texts that are or look like secrets are never printed, not even in an excerpt.
+// Package yamlkeys decodes and checks YAML files with known keys, and derives their JSON Schema and reference from one table.
 package yamlkeys
 
 import (
