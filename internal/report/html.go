@@ -1,3 +1,7 @@
+// Package report renders the outcome of a task as the body of its pull request and as one HTML file, both from one model.
+//
+// All texts are untrusted: they lose control and bidirectional characters, are bounded, and are escaped where they are written. Facts that
+// the runner proved come before claims of the agent. The output depends on the data only.
 package report
 
 import (
