@@ -1,3 +1,6 @@
+// Package testreport reads reports of test runners (Parse, Read, Compare) and lists edits of tests and checks (FindEdited, Reported).
+//
+// The input is untrusted: sizes are bounded, nothing is executed, no link is followed, and a check's exit code counts beside a report.
 package testreport
 
 import (

@@ -129,7 +129,7 @@ func (t *tapReader) result(indent int, body string) bool {
 	if m[1] != "" {
 		p.status = workorder.TestFailed
 	}
-	if loc := tapDirective.FindStringSubmatchIndex(rest); loc != nil && !escaped(rest, loc[0]) {
+	if loc := tapDirective.FindStringSubmatchIndex(rest); loc != nil && (loc[0] == 0 || rest[loc[0]-1] != '\\') {
 		// A TODO may fail and is not held against the run; it is no proof either.
 		p.status = workorder.TestSkipped
 		rest = rest[:loc[0]]
@@ -154,8 +154,6 @@ func (t *tapReader) result(indent int, body string) bool {
 	}
 	return true
 }
-
-func escaped(s string, at int) bool { return at > 0 && s[at-1] == '\\' }
 
 func (t *tapReader) planned(indent int, body string) bool {
 	m := tapPlan.FindStringSubmatch(body)
