@@ -1,6 +1,4 @@
-// Package agentkind is the table of agents' command line programs: their names, how they start, where they keep their
-// configuration and logins, and the variables that they read. It imports only the standard library, so that host, guest,
-// runner and projects can share it.
+// Package agentkind is the table of agents' command line programs: names, start, configuration, logins and variables.
 package agentkind
 
 import (
