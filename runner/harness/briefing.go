@@ -8,8 +8,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// briefing describes the box to the agent, as far as the agent cannot find out itself; empty if there is
-// nothing to say.
+// briefing describes what the agent cannot find out about the box itself; empty if nothing.
 func briefing(o *workorder.Order) string {
 	var parts []string
 	for _, p := range []string{networkBriefing(o.Network), devBriefing(o.Dev)} {
@@ -20,8 +19,7 @@ func briefing(o *workorder.Order) string {
 	return strings.Join(parts, "\n\n")
 }
 
-// devBriefing describes how to start and view the development server. The command is the project's, on one
-// line.
+// devBriefing describes how to start and view the development server.
 func devBriefing(d *workorder.Dev) string {
 	if d == nil {
 		return ""
@@ -37,8 +35,8 @@ func devBriefing(d *workorder.Dev) string {
 		strconv.Quote(d.Command), d.Port, d.Port, path)
 }
 
-// Prompted returns the prompt for an agent. Agents without a system prompt of the adapter get the briefing
-// after it. The command harness promises the task byte for byte and has variables instead.
+// Prompted returns the prompt, with the briefing for agents without a system prompt. The command harness promises the
+// task byte for byte.
 func Prompted(h Harness, o *workorder.Order, prompt string) string {
 	text := briefing(o)
 	if h.Name() != workorder.HarnessCodex && h.Name() != workorder.HarnessOpencode || text == "" {

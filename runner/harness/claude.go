@@ -15,8 +15,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// claudeRetries bounds the CLI's own retries of a failing model call. With its observed back-off, eight take
-// about two minutes: long enough for an overloaded API, short enough to report an outage early in a run.
+// claudeRetries bounds the CLI's retries of a failing model call: about two minutes, enough for an overloaded API.
 const claudeRetries = 8
 
 var claudeCode = agentkind.Of(agentkind.ClaudeCode)
@@ -39,8 +38,7 @@ var claudeOurs = []string{
 
 func (c claude) Command(in Input) (Invocation, error) { return c.command(in, "--session-id") }
 
-// Resume continues the session from the CLI's own record, which survives every way of stopping it. The budget
-// then counts for the new process only.
+// Resume continues the session from the CLI's own record. The budget then counts for the new process only.
 func (c claude) Resume(in Input) (Invocation, error) { return c.command(in, "--resume") }
 
 // command starts the CLI; session is the flag for the session id.
@@ -88,9 +86,8 @@ func (claude) command(in Input, session string) (Invocation, error) {
 	}, nil
 }
 
-// claudeAuth checks for credentials, because without them the CLI only prints "Not logged in" after
-// everything else has been set up. It reports whether calls go to Anthropic's own API (or its replacement,
-// the gateway).
+// claudeAuth checks for credentials, because the CLI reports missing ones only after everything has been set up. It
+// reports whether calls go to Anthropic's own API or the gateway.
 func claudeAuth(env []string, ownSettings bool) (direct bool, err error) {
 	for _, provider := range claudeCode.Clouds {
 		if envValue(env, provider) != "" {
@@ -110,9 +107,8 @@ func claudeAuth(env []string, ownSettings bool) (direct bool, err error) {
 		"ANTHROPIC_AUTH_TOKEN or CLAUDE_CODE_OAUTH_TOKEN do as well")
 }
 
-// claudeSettings returns settings at the CLI's highest level, which a repository's .claude/settings.json
-// cannot override. They fix the server: otherwise the repository could set an environment variable that sends
-// the key to any server, without the model's help. They also contain the notice hook.
+// claudeSettings returns settings at the CLI's highest level, which fix the server: otherwise a repository's
+// .claude/settings.json could send the key to any server. They also contain the notice hook.
 func claudeSettings(in Input, direct bool) (string, error) {
 	settings := map[string]any{}
 	if direct {
@@ -141,8 +137,7 @@ func (claude) Transcript(in Input) string {
 	return path.Join(claudeCode.Dir, "projects", "*", in.SessionID+".jsonl")
 }
 
-// Cost reads two sources: cost-state, written at the end, for the whole session; and the budget line that the
-// CLI gives the model before each call, for this process.
+// Cost reads two sources: cost-state, for the whole session, and the budget line before each model call, for this process.
 func (claude) Cost(line []byte) (usd float64, ofSession, ok bool) {
 	o, isObject := object(line)
 	if !isObject {

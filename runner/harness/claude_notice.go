@@ -10,25 +10,21 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// A hook passes notices to the agent. The alternative, a second message on an open standard input, was tried
-// with 2.1.329: the runner would have to close the input at the right moment, and a late message costs an
-// extra turn. The hook runs after each tool call; its output goes to the model with the tool's result.
+// A hook passes notices to the agent after a tool call. A second message on standard input would cost an extra turn when late.
 const (
 	hookEvent = "PostToolUse"
 	// noticeHookSeconds is the hook's timeout; it only checks for a file.
 	noticeHookSeconds = 10
 )
 
-// noticeHook prints the notice once per content of the file. The directory that it creates as a mark, in the
-// agent's home, can be created by only one of several concurrent calls. The hook stays silent in a sub-agent,
-// which the CLI marks by agent_id: a sub-agent cannot decide what to do.
+// noticeHook prints the notice once per content of the file: only one of several concurrent calls can create the mark.
+// It stays silent in a sub-agent, which cannot decide what to do.
 func noticeHook(in Input) string {
 	file, seen := text.Shell(in.NoticeFile), text.Shell(path.Join(in.Home, ".sandbox-agent-told-"+path.Base(path.Dir(in.NoticeFile))))
 	return `[ -e ` + file + ` ] || exit 0; case "$(cat)" in *'"agent_id":'*) exit 0;; esac; ` +
 		`mkdir ` + seen + `"$(cksum <` + file + `)" 2>/dev/null && cat ` + file + `; exit 0`
 }
 
-// Notice returns the hook's output.
 func (claude) Notice(in Input, text string) ([]byte, error) {
 	switch args := in.Order.Harness.Args; {
 	case hasFlag(args, "--settings"):
@@ -39,7 +35,7 @@ func (claude) Notice(in Input, text string) ([]byte, error) {
 	return hookOutput(text)
 }
 
-// hookOutput formats text for the model as hook output. Codex adopted the format of Claude Code.
+// hookOutput formats text for the model as hook output; Codex uses the format of Claude Code.
 func hookOutput(text string) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"hookSpecificOutput": map[string]string{"hookEventName": hookEvent, "additionalContext": text},

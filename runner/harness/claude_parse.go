@@ -10,8 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// claudeParser reads stream-json. Fields differ between versions of the CLI, so each is optional and parsed
-// leniently.
+// claudeParser reads stream-json. Fields differ between versions of the CLI, so each is optional.
 type claudeParser struct {
 	session string
 	model   string
@@ -22,13 +21,11 @@ type claudeParser struct {
 	turns   int
 	denied  int // permission_denied events
 
-	// Totals of the run: the sum of the increments of each result, where the CLI reports them, otherwise the
-	// totals of the last result. The sum is also right for a resumed session, whose totals include earlier runs.
+	// Totals of the run: the sum of the results' increments, where the CLI reports them, otherwise the last result's totals.
 	added     workorder.Usage
 	inAll     workorder.Usage
 	cannotAdd bool
-	// live sums the usage of finished model calls, which is only in the stream with --include-partial-messages.
-	// It counts until a result arrives.
+	// live sums the usage of finished model calls until a result arrives; needs --include-partial-messages.
 	live      workorder.Usage
 	estimated map[string]bool // models with a price estimated by the CLI
 
@@ -141,8 +138,7 @@ func blocks(o map[string]json.RawMessage) []claudeBlock {
 	return field[[]claudeBlock](field[map[string]json.RawMessage](o, "message"), "content")
 }
 
-// assistant reports text and tool calls. The usage in these events is from the start of the call and repeated
-// per block, so it is never summed.
+// assistant reports text and tool calls. The usage in these events is of the call's start, so it is never summed.
 func assistant(o map[string]json.RawMessage) []workorder.Event {
 	var ev []workorder.Event
 	for _, b := range blocks(o) {
@@ -250,12 +246,10 @@ func (p *claudeParser) result(o map[string]json.RawMessage) []workorder.Event {
 	return ev
 }
 
-// internalNote distinguishes the CLI's notes for its own developers, left after an interruption, from errors
-// for its user.
+// internalNote matches the CLI's notes for its own developers.
 func internalNote(s string) bool { return strings.HasPrefix(s, "[ede_diagnostic]") }
 
-// account reads tokens from the per-model tables: the plain usage omits sub-agents, and is all zero in some
-// results.
+// account reads tokens from the per-model tables: the plain usage omits sub-agents.
 func (p *claudeParser) account(o map[string]json.RawMessage) {
 	perModel := func(key string) (u workorder.Usage, ok bool) {
 		table := field[map[string]claudeModel](o, key)

@@ -26,8 +26,7 @@ var (
 
 func (*codex) Name() string { return workorder.HarnessCodex }
 
-// codexOurs are the flags that this adapter depends on, and flags that would move the work out of the
-// workspace.
+// codexOurs are the flags that this adapter depends on, or that would move the work out of the workspace.
 var codexOurs = []string{
 	"--json", "-m", "--model", "--ephemeral", "-C", "--cd", "--worktree", "-s", "--sandbox", "-o", "--output-last-message",
 	"--approve-for-me", "resume", "fork", "review",

@@ -110,7 +110,6 @@ func (p *codexParser) problem(text string) []workorder.Event {
 	return []workorder.Event{{Type: workorder.EventAgentError, Text: text}}
 }
 
-// codexMessage extracts the message from an error answer of the model's server.
 func codexMessage(s string) string {
 	o, ok := object([]byte(s))
 	if !ok {
@@ -122,8 +121,7 @@ func codexMessage(s string) string {
 	return s
 }
 
-// codexUnknownModel matches the CLI's report that the server does not know the model, or not for this
-// account.
+// codexUnknownModel matches the CLI's report that the server does not offer the model.
 var codexUnknownModel = lazyregexp.New(`unexpected status 404|[Mm]odel .{1,100}(does not exist|is not supported|not found)`)
 
 // codexTime matches the CLI's format of a limit's reset time; a time of today has no date.

@@ -55,7 +55,7 @@ func (command) Notice(_ Input, text string) ([]byte, error) { return []byte(text
 
 func (command) Parser(Input) Parser { return &commandParser{} }
 
-// commandParser reads the schema in the package comment.
+// commandParser reads the protocol in docs/harnesses.md.
 type commandParser struct {
 	usage     workorder.Usage // last agent.usage
 	lastError string
@@ -128,8 +128,8 @@ func (p *commandParser) own(typ workorder.EventType, o map[string]json.RawMessag
 	case workorder.EventAgentError:
 		p.lastError = e.Text
 	case workorder.EventAgentUsage:
-		// Decoded over the previous totals, so that absent fields keep their value; over a copy of the cost,
-		// because events already sent share the previous one.
+		// Decode over the previous totals, so that absent fields keep their value; over a copy of the cost, because
+		// sent events share it.
 		u := p.usage
 		if u.CostUSD != nil {
 			u.CostUSD = new(*u.CostUSD)
@@ -142,15 +142,13 @@ func (p *commandParser) own(typ workorder.EventType, o map[string]json.RawMessag
 	return []workorder.Event{e}
 }
 
-// No run can use more than this. The bounds keep sums finite: an infinite cost has no JSON form and would
-// invalidate the whole result.
+// No run can use more. The bounds keep sums finite: an infinite cost has no JSON form.
 const (
 	maxCost   = 1e9     // dollars
 	maxTokens = 1 << 50 // exact in floating-point numbers, too
 )
 
-// sane rejects negative numbers, because a shrinking total would let an agent exceed its budget, and numbers
-// that no run can reach.
+// sane rejects negative numbers, because a shrinking total would let an agent exceed its budget, and impossible ones.
 func sane(u workorder.Usage) bool {
 	if u.CostUSD != nil && !(*u.CostUSD >= 0 && *u.CostUSD <= maxCost) { // this form also rejects NaN
 		return false
@@ -163,7 +161,6 @@ func sane(u workorder.Usage) bool {
 	return true
 }
 
-// total returns the agent's usage so far.
 func (p *commandParser) total() *workorder.Usage {
 	u := Add(Add(p.usage, p.opencode.usage), p.claude.usage())
 	u.CostSource = ""

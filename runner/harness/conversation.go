@@ -7,8 +7,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// conversation is the session that the processes of one run report, for agents that choose its id themselves. It
-// is safe for concurrent use: the transcript is searched for while the agent works.
+// conversation is the session that the processes of one run report. It is safe for concurrent use.
 type conversation struct {
 	mu    sync.Mutex
 	id    string          // guarded by mu

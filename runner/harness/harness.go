@@ -1,3 +1,5 @@
+// Package harness defines how to start and stop each agent, and parses its output. It starts no process and opens no file, so that recorded
+// streams serve as tests of the parsers. Events are workorder.Event; docs/harnesses.md describes the protocol of harness command.
 package harness
 
 import (
@@ -21,10 +23,8 @@ type Input struct {
 	PromptFile string
 	Workspace  string
 	Home       string
-	// Env is the agent's environment, in which the adapter looks up variables.
-	Env []string
-	// NoticeFile is where a Notifier's agent reads notices while it works. The file does not exist before the
-	// first notice. The agent cannot write to its directory.
+	Env        []string
+	// NoticeFile is where a Notifier's agent reads notices. It does not exist before the first one.
 	NoticeFile string
 }
 
@@ -40,8 +40,7 @@ type Invocation struct {
 // Harness is the adapter to one kind of agent.
 type Harness interface {
 	Name() string
-	// Command returns how to start the agent, or an error that names what is missing. It has no side effects, so
-	// that it can also check an order early.
+	// Command returns how to start the agent, or an error that names what is missing. It has no side effects.
 	Command(Input) (Invocation, error)
 	// Parser returns a new parser for one process.
 	Parser(Input) Parser
@@ -49,15 +48,13 @@ type Harness interface {
 
 // Resumer is a Harness whose agent can continue a stopped session.
 type Resumer interface {
-	// Resume returns the Invocation of another process of the session Input.SessionID. PromptFile holds the
-	// additional prompt.
+	// Resume returns the Invocation that continues Input.SessionID with the prompt in PromptFile.
 	Resume(Input) (Invocation, error)
 }
 
 // Notifier is a Harness whose agent can receive notices while it works.
 type Notifier interface {
-	// Notice returns the content of Input.NoticeFile that makes the agent read text once, at the next opportunity;
-	// or an error if that is not possible.
+	// Notice returns the content of Input.NoticeFile that makes the agent read text once, at the next opportunity.
 	Notice(in Input, text string) ([]byte, error)
 }
 
@@ -65,23 +62,19 @@ type Notifier interface {
 type Recorder interface {
 	// Transcript returns a slash-separated glob of it, relative to Input.Home.
 	Transcript(Input) string
-	// Cost parses the spending so far from one line of the transcript. It enforces the budget while the agent
-	// works, and is the final figure if the agent was killed before it reported its own. ofSession: the value
-	// includes earlier processes of a resumed session; otherwise it is of this process only.
+	// Cost parses the spending so far from one line of the transcript. ofSession: it includes earlier processes of the session.
 	Cost(line []byte) (usd float64, ofSession, ok bool)
 }
 
 // BusyIdler is a Harness whose agent uses CPU time while it waits.
 type BusyIdler interface {
-	// BusyProcess returns the name of the process whose CPU time is not a sign of life. Its child processes,
-	// output, file changes and model requests still are.
+	// BusyProcess returns the name of the process whose CPU time is not a sign of life. Its children and output still are.
 	BusyProcess() string
 }
 
 // Parser reads the standard output of one run. It is not safe for concurrent use.
 type Parser interface {
-	// Line parses one line, without its line ending. It never fails: understood is false for a line that is not
-	// an event of this agent, and the caller treats it as text.
+	// Line parses one line without its line ending. understood is false for a line that is not an event of this agent.
 	Line(line []byte) (events []workorder.Event, understood bool)
 	// StopReason returns why the agent should be stopped early; empty if it should not.
 	StopReason() string
@@ -124,14 +117,12 @@ type Outcome struct {
 	// Denials counts tool calls that were denied to the agent.
 	Denials int
 	Usage   workorder.Usage // of this process
-	// InSession is the usage of the whole session, if the agent reports it: including earlier processes, some of
-	// which may have ended without a report.
+	// InSession is the usage of the whole session, if the agent reports it.
 	InSession workorder.Usage `json:",omitzero"`
 	Warnings  []string
 }
 
-// unknownModel is the reason code for a model that the provider does not know, "" if the model has answered
-// before.
+// unknownModel is the reason code for an unknown model, "" if the model has answered before.
 func unknownModel(u workorder.Usage) workorder.ReasonCode {
 	if u.Tokens() > 0 {
 		return ""
@@ -154,8 +145,7 @@ func For(name string) (Harness, error) {
 	return nil, fmt.Errorf("unknown harness %q (known: %s)", name, strings.Join(workorder.Harnesses(), ", "))
 }
 
-// object decodes a line that is one JSON object. The cheap check of the first byte comes first because agents
-// may print millions of other lines.
+// object decodes a line that is one JSON object. The first byte is checked first: agents may print millions of other lines.
 func object(line []byte) (map[string]json.RawMessage, bool) {
 	for len(line) > 0 && (line[0] == ' ' || line[0] == '\t') {
 		line = line[1:]
@@ -205,7 +195,6 @@ func howItEnded(e Exit) string {
 	return fmt.Sprintf("exited with %d", e.Code)
 }
 
-// because joins how an agent ended with the best available explanation.
 func because(how string, explanations ...string) string {
 	for _, x := range explanations {
 		if x = strings.TrimSpace(x); x != "" {

@@ -9,7 +9,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
-// limit is a usage limit of the model's provider.
 type limit struct {
 	text  string     // the agent's message about it
 	until *time.Time // nil if not reported
@@ -19,9 +18,7 @@ func (l *limit) reason() string {
 	return because("a usage limit of the model's provider was reached", l.text)
 }
 
-// usageLimit is the name that the CLI (2.1.329) gives to a refusal by an account limit: a plan's session or
-// weekly limit, or a spending cap. A 429 without it, which an API key gets, is a short throttle or an
-// administrative limit; waiting does not help reliably.
+// usageLimit is the CLI's name (2.1.329) for an account limit. A 429 without it is a short throttle or an administrative limit.
 const usageLimit = "usage_limit_reached"
 
 // claudeLimit reads rate_limit_info: nil if the limit does not refuse calls.
@@ -54,8 +51,7 @@ func epoch(at int64) *time.Time {
 	return &t
 }
 
-// limitOf reads a limit from the message for the refused call. In a sub-agent it ends only that one; the main
-// conversation hits the limit itself when it continues.
+// limitOf reads a limit from the message for the refused call. In a sub-agent it ends only that sub-agent.
 func (p *claudeParser) limitOf(o map[string]json.RawMessage) {
 	if field[string](o, "api_error") != usageLimit || field[string](o, "parent_tool_use_id") != "" {
 		return

@@ -2,8 +2,7 @@ package harness
 
 import "github.com/sandbox-agent/sandbox-agent/workorder"
 
-// networkBriefing describes the network policy to an agent, empty for full access. Without it an agent takes
-// a name that does not resolve for a fault of the box and searches for the cause.
+// networkBriefing describes the network policy, so that the agent does not search for the cause of a refused name.
 func networkBriefing(n workorder.NetworkPolicy) string {
 	const rest = " The person who gave you the task set this policy: do not look for ways around it. If something is impossible " +
 		"because of it, continue without it and name the host and port in your last message."

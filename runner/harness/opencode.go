@@ -24,8 +24,7 @@ var (
 
 func (*opencode) Name() string { return workorder.HarnessOpencode }
 
-// BusyProcess is opencode itself: version 1.18 uses 0.5 to 20 % of a core while it waits for a command,
-// depending on the machine.
+// BusyProcess is opencode itself: version 1.18 uses 0.5 to 20 % of a core while it waits for a command.
 func (*opencode) BusyProcess() string { return opencodeCLI.Program() }
 
 // opencodeOurs are the flags that this adapter depends on.
@@ -96,8 +95,7 @@ var opencodeProviders = []provider{
 	{"anthropic", agentkind.AnthropicKey, workorder.APIAnthropic},
 }
 
-// opencodeModel returns the model as the CLI names it, provider/model, and the providers that it may use. A
-// model without a provider belongs to the provider that has a key. An empty one is the CLI's choice.
+// opencodeModel returns the model as provider/model, and the providers that it may use. An empty model is the CLI's choice.
 func opencodeModel(in Input) (model string, use []provider, err error) {
 	for _, p := range opencodeProviders {
 		if envValue(in.Env, p.key) != "" || p.api == workorder.APIOpenAI && envValue(in.Env, agentkind.CodexKey) != "" {

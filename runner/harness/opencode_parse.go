@@ -9,8 +9,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// opencodeLines parses the lines of "opencode run --format json", version 1.18. Some programs around it print
-// their fields next to "type", without "part".
+// opencodeLines parses "opencode run --format json", version 1.18. Some programs print the fields next to "type",
+// without "part".
 type opencodeLines struct {
 	session   string
 	steps     int
