@@ -13,12 +13,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// MaxBaseRunAge is how long a proof reuses earlier results of base: an expired certificate, or a test that depends
-// on the date, changes the outcome of the same commit.
+// MaxBaseRunAge bounds the reuse of base's results: an expired certificate or a date changes the outcome of the same commit.
 const MaxBaseRunAge = 7 * 24 * time.Hour
 
-// BaseRuns holds the results of the checks on a commit from before any code of a task could run. A proof uses
-// them for base.
+// BaseRuns holds the results of the checks on a commit from before any code of a task could run.
 type BaseRuns struct {
 	Commit string    `json:"commit"`
 	Made   time.Time `json:"made"` // before the first check
@@ -61,8 +59,7 @@ type BaseRun struct {
 
 const maxKnownLog = 1 << 20
 
-// RunBase runs the checks in the current work tree, after setup and before any code of the task. It returns
-// nil if a check did not run to its end.
+// RunBase runs the checks in the work tree before any code of the task. It returns nil if a check did not run to its end.
 func RunBase(ctx context.Context, c Config, commit string) *BaseRuns {
 	c.Rooms = nil
 	r := &run{sides: &sides{stores: &stores{notes: &notes{Config: c}}}, proof: &workorder.Proof{}}
@@ -113,8 +110,7 @@ func (k *BaseRuns) young(now time.Time) bool {
 	return age >= 0 && age < MaxBaseRunAge
 }
 
-// know reuses results of base from before the task if they are of the same checks on the same commit, within
-// the same bounds, and recent. Pages must be visited again.
+// know reuses recent results of base if they are of the same checks on the same commit within the same bounds.
 func (r *run) know() bool {
 	if r.BaseRuns == nil || !r.BaseRuns.young(time.Now()) || r.BaseRuns.Commit != r.base.commit ||
 		!r.BaseRuns.Bounds.equal(boundsOf(r.Order)) ||

@@ -33,7 +33,7 @@ func (r *run) findEdited(ctx context.Context) {
 	r.edited = *edited
 }
 
-// judgedByTests returns the checks that pass on head and run tests, as their reports tell. If no check has a report, all may run tests.
+// judgedByTests returns the checks that pass on head and run tests by their reports; all that pass if no check has a report.
 func (r *run) judgedByTests() (list []*check) {
 	if len(r.edited.BaseTests) == 0 {
 		return nil
@@ -48,7 +48,7 @@ func (r *run) judgedByTests() (list []*check) {
 	return list
 }
 
-// runBaseTests runs checks on head's code with base's version of all test files, once. It is the last thing that is done with the side.
+// runBaseTests runs checks on head's code with base's version of all test files, once, and last: it changes the side.
 func (r *run) runBaseTests(ctx context.Context, s *side, list []*check) {
 	if len(list) == 0 {
 		return

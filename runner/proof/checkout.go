@@ -20,15 +20,13 @@ import (
 const (
 	// checkoutTime bounds the creation of one checkout. A tree of 100,000 files takes some 20 s.
 	checkoutTime = 5 * time.Minute
-	// maxFiles and maxBytes bound a tree that is written out: a few objects can reference each other to any
-	// size. The largest public repositories have some 500,000 files.
+	// maxFiles and maxBytes bound a tree that is written out: a few objects can reference each other to any size.
 	maxFiles = 1_000_000
 	maxBytes = 32 << 30
 	// maxRefs bounds the branches and tags in a checkout.
 	maxRefs = 5000
 )
 
-// newStores creates the directories of the object stores: base's, and head's on top of it.
 func (r *stores) newStores() (string, error) {
 	if err := os.MkdirAll(r.Dir, 0o755); err != nil {
 		return "", fmt.Errorf("create a directory for objects: %w", err)
@@ -54,8 +52,7 @@ func (r *stores) removeStores(dir string) {
 	}
 }
 
-// show lets the user read the store of a side. Base's commands must not find head's commits, which contain
-// what makes them pass.
+// show lets the user read the store of a side. Base's commands must not find head's commits.
 func (r *stores) show(s *side) error {
 	mode := os.FileMode(0o700)
 	if s == r.head {
@@ -64,9 +61,8 @@ func (r *stores) show(s *side) error {
 	return os.Chmod(r.head.store.Dir, mode)
 }
 
-// fill brings both commits into the stores. The mirror's objects came over the network, where git computes
-// each object's id from its content. For the rest index-pack does so: an object of the agent's store that
-// does not match its name is missing afterwards.
+// fill brings both commits into the stores. index-pack recomputes the ids of the agent's objects, so that a damaged one
+// is missing.
 func (r *stores) fill(ctx context.Context) error {
 	var below, base string // base's store: its alternate, and the revisions that it adds
 	head := r.head.commit + "\n"
@@ -109,7 +105,6 @@ func (r *stores) fill(ctx context.Context) error {
 	return nil
 }
 
-// pack creates a store on top of another repository, or of none, with the objects that the revisions add.
 func (r *stores) pack(ctx context.Context, store git.Repo, below, revisions string) error {
 	if err := store.Run(ctx, "init", "--quiet", "--bare", "--template=", objectFormat(r.head.commit), "--", store.Dir); err != nil {
 		return fmt.Errorf("nothing was run: create a repository: %w", err)
@@ -164,7 +159,6 @@ func objectFormat(commit string) string {
 	return "--object-format=sha1"
 }
 
-// checkout creates the side's directory and writes the commit's files into it.
 func (r *stores) checkout(ctx context.Context, s *side) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkoutTime, fmt.Errorf("it took longer than %s", checkoutTime))
 	defer cancel()
@@ -194,8 +188,7 @@ func (r *stores) checkout(ctx context.Context, s *side) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	// A filter or an encoding failed, which is legitimate: check out again with the files exactly as in the
-	// commit.
+	// A filter or an encoding failed, which is legitimate: check out the files exactly as in the commit.
 	if rerr := r.asUser(
 		ctx, s, s.tree, nil, `mkdir -p .git/info && echo '* -text -ident -filter -working-tree-encoding' >.git/info/attributes`,
 	); rerr != nil {
@@ -208,7 +201,6 @@ func (r *stores) checkout(ctx context.Context, s *side) error {
 	return nil
 }
 
-// checkoutOf is git in a side's checkout, as the user.
 func (r *stores) checkoutOf(s *side) git.Repo {
 	return git.Repo{Dir: s.tree, Tree: true, User: s.user, Env: slices.Concat([]string{"HOME=" + s.home}, git.NoUser(), r.gitEnv)}
 }
@@ -256,9 +248,8 @@ func (r *stores) begin(ctx context.Context, s *side) error {
 	return err
 }
 
-// settle finds or creates the side's directory. In a room it has the same path as for the agent. Elsewhere
-// the user creates it: root cannot create a directory in a home without trusting the home. The handle on the
-// checkout is opened before code of the commit runs, and its owner is checked.
+// settle finds or creates the side's directory as the user: root cannot create a directory in a home without trusting
+// the home. It opens the handle on the checkout before code of the commit runs, and checks its owner.
 func (r *stores) settle(ctx context.Context, s *side) error {
 	if s.room != nil {
 		b := s.room.StartState()
@@ -307,8 +298,7 @@ func (r *notes) uid() uint32 {
 	return uint32(os.Geteuid())
 }
 
-// remote configures the remote's name and refs in a checkout, for commands that compare with a branch or read
-// a version from a tag.
+// remote configures the remote's name and refs, for commands that compare with a branch or read a version from a tag.
 func (r *stores) remote(ctx context.Context, t git.Repo) error {
 	if r.Order.CloneURL != "" {
 		if err := t.Run(ctx, "config", "remote.origin.url", r.Order.CloneURL); err != nil {

@@ -12,12 +12,10 @@ import (
 const (
 	// leaveTime bounds the removal of a room: a million files are removed in some 20 s.
 	leaveTime = 2 * time.Minute
-	// spaceTime bounds the wait for resources that a side released: the kernel frees memory a moment after the
-	// last process ends.
+	// spaceTime bounds the wait for released resources: the kernel frees memory a moment after the last process ends.
 	spaceTime  = 5 * time.Second
 	spacePause = 100 * time.Millisecond
-	// spaceShare is how much of the first side's free resources each side must have, in percent. Other boxes
-	// share the disk, so the values always vary.
+	// spaceShare is how much of the first side's free resources each side must have, in percent.
 	spaceShare = 75
 )
 
@@ -63,8 +61,7 @@ func (r *sides) enter(ctx context.Context, s *side) (err error) {
 	return r.enough(ctx, s)
 }
 
-// enough rejects a side that has markedly fewer resources than the one before: a failure for lack of them
-// says nothing about the commit, and code of the other commit can cause it.
+// enough rejects a side with markedly fewer resources: a failure for lack of them says nothing about the commit.
 func (r *sides) enough(ctx context.Context, s *side) error {
 	over := time.After(spaceTime)
 	for {
@@ -89,7 +86,7 @@ func (r *sides) enough(ctx context.Context, s *side) error {
 	}
 }
 
-// leave stops everything of a side and removes its room. Otherwise the other side would have fewer resources.
+// leave stops everything of a side and removes its room, so that the other side has the same resources.
 func (r *sides) leave(ctx context.Context, s *side) error {
 	r.rest(ctx, s)
 	if s.room == nil {

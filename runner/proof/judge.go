@@ -17,8 +17,7 @@ const shownText = 2000
 // clearCacheTime bounds clearing a cache of test results, which writes one file.
 const clearCacheTime = 10 * time.Second
 
-// doubtful returns the checks to repeat on base and on head: those that differ, on both, and those that fail
-// on head, there.
+// doubtful returns the checks to repeat: those that differ, on both sides, and those that fail on head, there.
 func (r *run) doubtful() (lists [2][]*check) {
 	for _, c := range r.checks {
 		b, h := c.base.last(), c.head.last()
@@ -185,8 +184,7 @@ func varies(r *runs) bool {
 	return slices.ContainsFunc(r.done, func(c workorder.CheckRun) bool { return c.Passed != r.done[0].Passed })
 }
 
-// unproven explains why nothing was proven; empty if a check or a test ends differently with the task's
-// commits than without. Flaky, deleted and skipped tests prove nothing.
+// unproven explains why nothing was proven; empty if a check or a test ends differently on head than on base.
 func (r *run) unproven() string {
 	compared := false
 	for _, p := range r.proof.Checks {

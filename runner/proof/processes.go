@@ -8,9 +8,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// lookAround returns the processes that exist before a side's commands. If commands run as the current user,
-// most of the user's processes are unrelated: then only those with the checkout's path in their environment
-// count.
+// lookAround returns the processes from before a side's commands. If they run as the current user, only those with the
+// checkout's path in their environment count.
 func (r *sides) lookAround(s *side) *proc.ProcessSet {
 	if r.User != nil {
 		return proc.SnapshotProcesses(r.uid(), nil)

@@ -1,3 +1,8 @@
+// Package proof runs the project's checks on the first and the last commit of a task, each in a clean checkout, and compares the tests.
+//
+// The files of a checkout come from objects whose ids were recomputed. Each side has a fresh room (RoomMaker), a separate home and no
+// credential. Head runs first, because it decides. A check that differs, or fails on head, is repeated once to find flaky tests.
+// This is no defence against code under test that lies about itself.
 package proof
 
 import (
@@ -22,11 +27,9 @@ const (
 	Limit = 40 * time.Minute
 	// CommandTimeout bounds one command, like a validate command in the work tree (runner.ValidateTimeout).
 	CommandTimeout = 10 * time.Minute
-	// flagsReserve is reserved for reading the sources, at most a tenth of the total time: slow tests must not
-	// hide a cheat. A change of 5,000 files is read in some 10 s.
+	// flagsReserve is reserved for reading the sources, so that slow tests do not hide edits of tests.
 	flagsReserve = 20 * time.Second
-	// RemoveTime bounds the removal of the checkouts; removeHurry applies if the run was stopped from outside
-	// and the whole box is about to be removed.
+	// RemoveTime bounds the removal of the checkouts; removeHurry applies after a stop from outside.
 	RemoveTime  = 20 * time.Second
 	removeHurry = 500 * time.Millisecond
 	// maxReason bounds the text of Proof.Reasons in bytes: it is for people.
@@ -43,9 +46,8 @@ var (
 // Config holds the inputs of a proof.
 type Config struct {
 	Order *workorder.Order
-	// Mirror is root's copy of the remote, without the task's own refs: bare, written only by root, and readable
-	// by the user. Objects also has head, through alternates into the agent's store; its objects are verified.
-	// If Objects is zero, Mirror is used.
+	// Mirror is root's copy of the remote without the task's refs. Objects also has head, with verified objects; zero
+	// means Mirror.
 	Mirror, Objects git.Repo
 	// Dir is a directory of root that the user can read, for objects. It is created if missing.
 	Dir string
@@ -53,12 +55,10 @@ type Config struct {
 	Home string
 	// Workspace is the agent's work tree. It is not modified.
 	Workspace string
-	// OutDir is the result directory; logs go below it.
-	OutDir string
+	OutDir    string
 	// User runs the commands; nil means the current user.
 	User *proc.Credential
-	// Env is the complete environment of validate commands. In its values, Home and Workspace are replaced by
-	// those of the checkout.
+	// Env is the environment of validate commands. In its values, Home and Workspace are replaced by those of the checkout.
 	Env []string
 	// Emit takes events without Seq and Time.
 	Emit   func(workorder.Event)
@@ -69,33 +69,26 @@ type Config struct {
 	Rooms RoomMaker
 	// Containers controls containers that code of the repository started. Nil without an engine.
 	Containers Containers
-	// Prepare adds to a new checkout, as the user, the files that setup expects besides the repository's. Nil if
-	// it expects none.
+	// Prepare adds the files that setup expects to a new checkout, as the user; nil if it expects none.
 	Prepare func(ctx context.Context, dir string, user *proc.Credential) error
 	// Shell runs a command line as the user and logs its output.
 	Shell func(ctx context.Context, c CommandLine) Outcome
-	// Visit views the pages of a side's development server, in the checkout after setup and checks. Its views
-	// also count if it returns an error, which goes into the proof's Reasons. Nil without such a server.
+	// Visit views the pages of a side's development server. Its views also count with an error. Nil without such a server.
 	Visit func(ctx context.Context, s Site) ([]View, error)
 
 	limit  time.Duration // per command; 0 means CommandTimeout
 	gitEnv []string      // extra environment of git in checkouts; tests use it to replace the machine's configuration
 }
 
-// Containers controls the containers of the inner engine except those that the project declares. They outlive
-// the processes that started them and may bind-mount the user's directories: a container of the agent could
-// change the results of the checks.
+// Containers controls the containers that the project does not declare: they may bind-mount directories and change results.
 type Containers interface {
-	// Extra returns their number.
 	Extra(ctx context.Context) (int, error)
-	// Remove removes all of them.
 	Remove(ctx context.Context) error
 }
 
 // RoomMaker creates rooms that contain nothing of the agent or of the other side.
 type RoomMaker interface {
-	// Room creates a room for a commit, which repo has; bare requests one without files of an earlier setup. The
-	// error explains why there is none.
+	// Room creates a room for a commit, which repo has; bare requests one without files of an earlier setup.
 	Room(ctx context.Context, repo git.Repo, commit string, bare bool) (Room, error)
 }
 
@@ -107,16 +100,14 @@ type StartState struct {
 	SetupRestored bool   // files of an earlier setup are in the work tree
 }
 
-// Room is the environment of one side. Home and work tree have the same paths in it as for the agent, because
-// tools store them.
+// Room is the environment of one side. Home and work tree have the agent's paths in it, because tools store them.
 type Room interface {
 	StartState() StartState
 	// User returns the user of commands in the room.
 	User() *proc.Credential
 	// Outside translates a path of the room into a path outside of it.
 	Outside(path string) string
-	// Enter kills all processes of the agent and resets the inner engine with the declared services. Call it
-	// before the first command of the side.
+	// Enter kills all processes of the agent and resets the inner engine. Call it before the side's first command.
 	Enter(ctx context.Context) error
 	// Missing lists the parts of the image that are unavailable in the room.
 	Missing() []string
@@ -144,8 +135,7 @@ type Outcome struct {
 	Warning  string // reports an incomplete log
 }
 
-// Site is a side's checkout, in which a development server can be started. The proof stops processes that it
-// leaves running.
+// Site is a side's checkout, in which a development server can be started.
 type Site struct {
 	Side string // base or head
 	Dir  string
@@ -166,7 +156,6 @@ type run struct {
 	proof *workorder.Proof
 }
 
-// notes reports progress and collects reasons.
 type notes struct {
 	Config
 	reasons workorder.Reasons
@@ -179,7 +168,6 @@ type stores struct {
 	base, head *side
 }
 
-// sides runs the checks in one checkout per side.
 type sides struct {
 	*stores
 	checks []*check
@@ -187,10 +175,9 @@ type sides struct {
 	edited testreport.Edited
 }
 
-// Run runs the order's checks on both commits, given by full ids, and compares them. An empty base means that
-// the task started without a commit. The proof's Reason explains why a side was not run; the error is for a
-// proof that could not be started. The proof is never nil. Run may return up to RemoveTime after the end of
-// ctx.
+// Run runs the order's checks on both commits, given by full ids, and compares them. base is empty if the task started
+// without a commit. The error is for a proof that could not be started. The proof is never nil. Run may return up to
+// RemoveTime after ctx ends.
 func Run(ctx context.Context, c Config, base, head string) (*workorder.Proof, error) {
 	r := &run{
 		sides: &sides{stores: &stores{notes: &notes{Config: c}}},
@@ -229,7 +216,6 @@ func Run(ctx context.Context, c Config, base, head string) (*workorder.Proof, er
 	return r.proof, nil
 }
 
-// both runs the sides and repeats doubtful checks.
 func (r *run) both(ctx context.Context) {
 	switch {
 	case len(r.checks) == 0 && r.Visit == nil:
@@ -295,7 +281,6 @@ func round(d time.Duration) time.Duration {
 	return d.Round(time.Second)
 }
 
-// because adds a reason why a side is missing.
 func (r *notes) because(code workorder.ReasonCode, format string, args ...any) {
 	r.reasons = r.reasons.And(code, format, args...)
 }
@@ -304,13 +289,12 @@ func (r *notes) warn(format string, args ...any) {
 	r.Emit(workorder.Event{Type: workorder.EventWarning, Text: r.shown("proof: "+fmt.Sprintf(format, args...), workorder.MaxEventText)})
 }
 
-// say reports a step. The events are not validate events: a check that fails on base is not a failed
-// validation of the task.
+// say reports a step. These are not validate events: a check that fails on base is not a failed validation.
 func (r *notes) say(format string, args ...any) {
 	r.Emit(workorder.Event{Type: workorder.EventOutput, Name: "proof", Text: r.shown(fmt.Sprintf(format, args...), workorder.MaxEventText)})
 }
 
-// shown prepares a text for people: without secrets and control characters, and at most that many bytes.
+// shown returns a text without secrets and control characters, at most that many bytes.
 func (r *notes) shown(s string, most int) string {
 	const window = 16 // multiple of the kept size that is redacted: a secret may begin before the cut
 	s = r.Redact.String(s[:min(len(s), window*most)])
@@ -344,9 +328,8 @@ func (r *run) clear(ctx context.Context) {
 	}
 }
 
-// remove deletes a directory of the user. It does so as the user first, who may have removed rights from its
-// directories (as Go's module cache does). Files that others created there, in containers, are left to root,
-// which reaches them below the home without following links.
+// remove deletes a directory of the user as the user, who may have removed rights from its directories, then as root
+// without following links, for files that containers created.
 func (r *notes) remove(ctx context.Context, s *side) error {
 	err := r.asUser(ctx, s, "/", nil, `chmod -R u+rwx -- "$1" 2>/dev/null; rm -rf -- "$1"`, s.place)
 	if os.Geteuid() != 0 || r.User == nil || ctx.Err() != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// maxPrinted bounds the log from which a report is read, in bytes. A larger log lacks its middle, because
-// runner keeps the first and the last 8 MiB, and missing tests would be taken for deleted ones.
+// maxPrinted bounds the log from which a report is read: a larger one lacks its middle, and missing tests would count
+// as deleted.
 const maxPrinted = 16 << 20
 
 type side struct {
@@ -53,7 +53,6 @@ type side struct {
 	baseTests bool
 }
 
-// side creates the checkout and runs setup and checks in it.
 func (r *sides) side(ctx context.Context, s *side) {
 	began := time.Now()
 	defer func() { s.took = time.Since(began) }()
@@ -96,9 +95,8 @@ func (s *side) outside(path string) string {
 
 func setupName(i int) string { return fmt.Sprintf("setup-%d", i+1) }
 
-// setup runs the setup commands. after is the number of commands that still have to run after it. A command
-// that cannot run twice in one work tree (mkdir) fails over the files of an earlier setup; then all commands
-// run again without those.
+// setup runs the setup commands; after is the number of commands after it. A command that cannot run twice in one work
+// tree (mkdir) fails over the files of an earlier setup: then all commands run again without those.
 func (r *sides) setup(ctx context.Context, s *side, after int) bool {
 	n := len(r.reasons)
 	if r.runSetup(ctx, s, after) {
@@ -148,7 +146,6 @@ func (r *sides) runSetup(ctx context.Context, s *side, after int) bool {
 	return true
 }
 
-// withheld mentions the secrets that setup does not receive here.
 func (r *sides) withheld() string {
 	for _, n := range r.Order.SecretNames {
 		if r.Order.SecretUse(n) == workorder.SecretForSetup {
@@ -265,9 +262,8 @@ func (r *notes) logName(s *side, name string) string {
 	return workorder.LogsDir + "/proof-" + s.name + "-" + name + ".log"
 }
 
-// command runs one command line and then kills the processes that it left, except those of setup. It returns
-// an error if the command did not run, or was stopped for no fault of its own. A command may use half of the
-// remaining time while others have to run after it.
+// command runs one command line and kills the processes that it left, except those of setup. The error means that it
+// did not run or was stopped from outside. It may use half of the remaining time while others follow.
 func (r *sides) command(ctx context.Context, s *side, line, name string, after int) (Outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return Outcome{}, context.Cause(ctx)
@@ -303,9 +299,7 @@ func (r *sides) command(ctx context.Context, s *side, line, name string, after i
 	return o, nil
 }
 
-// env returns the environment of a side's commands. Paths into the agent's home or work tree are replaced by
-// those of the checkout: PATH starts with a directory of the home, and a project may name its own
-// directories.
+// env returns the environment of a side's commands, with the checkout's paths in place of the agent's home and work tree.
 func (r *notes) env(s *side) []string {
 	var env []string
 	for _, kv := range r.Env {
@@ -375,7 +369,6 @@ func (r *sides) extraContainers(ctx context.Context) int {
 	return n
 }
 
-// resume prepares a resting side for a repetition of its checks.
 func (r *sides) resume(ctx context.Context, s *side) bool {
 	if !s.ready {
 		return false
@@ -406,8 +399,7 @@ func (r *sides) resume(ctx context.Context, s *side) bool {
 
 var notInFileName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// maxFileName bounds a check's part of a log name, in bytes: the whole name stays below the file systems'
-// limit of 255.
+// maxFileName bounds a check's part of a log name, in bytes: the file systems' limit is 255.
 const maxFileName = 100
 
 // again ends the log name of a repetition.

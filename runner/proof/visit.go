@@ -10,8 +10,7 @@ import (
 // devLog is the name of the development server's log, next to those of the checks.
 const devLog = "dev"
 
-// visit views the side's pages. On head, which comes first, it may use half of the remaining time: without
-// base there is nothing to compare with.
+// visit views the side's pages. Head, which comes first, may use half of the remaining time: base is needed to compare.
 func (r *sides) visit(ctx context.Context, s *side) {
 	if r.Visit == nil {
 		return
@@ -41,7 +40,6 @@ func (r *sides) visit(ctx context.Context, s *side) {
 	r.say("%s: %d views of pages", s.name, len(views))
 }
 
-// pages joins the views of both sides, in head's order, which is that of the project.
 func pages(base, head []View) []workorder.PageProof {
 	out := []workorder.PageProof{}
 	at := func(v View) *workorder.PageProof {
