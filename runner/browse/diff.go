@@ -13,7 +13,6 @@ import (
 // tolerance is how much a channel may differ, of 255: rendering a page twice does not give identical pixels.
 const tolerance = 12
 
-// errPicture reports a file that is not an acceptable screenshot.
 var errPicture = errors.New("not a PNG of the size of a screenshot")
 
 // measure returns the size of a picture, of which it reads only the header.
@@ -44,9 +43,8 @@ func decode(b []byte) (*image.RGBA, error) {
 	return r, nil
 }
 
-// Compare compares two pictures. It returns the share of pixels that differ, from 0 to 1, and a picture in
-// which those are marked and the rest is pale; nil if nothing differs. An area that only one of them has
-// counts as different.
+// Compare returns the share of pixels that differ, from 0 to 1, and a picture that marks them; nil if nothing differs.
+// An area that only one picture has counts as different.
 func Compare(base, head []byte) (share float64, marked []byte, err error) {
 	if bytes.Equal(base, head) {
 		_, err := measure(base)
@@ -99,13 +97,12 @@ func same(a, b []byte) bool {
 	return true
 }
 
-// Indexes into the palette: greys, from the palest that is kept, and the mark.
+// Indexes into the palette: shades of grey, and the mark.
 const (
 	greys  = 64
 	markAt = greys
 )
 
-// palette has light greys, for unchanged pixels, and one colour.
 func palette() color.Palette {
 	var p color.Palette
 	for i := range greys {
@@ -114,7 +111,6 @@ func palette() color.Palette {
 	return append(p, color.RGBA{R: 0xd6, G: 0x0b, B: 0x6b, A: 0xff})
 }
 
-// pale returns a pixel's grey as an index into the palette.
 func pale(p []byte) uint8 {
 	lum := (299*int(p[0]) + 587*int(p[1]) + 114*int(p[2])) / 1000
 	return uint8(lum * (greys - 1) / 255)

@@ -11,8 +11,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// CompareAll compares the pictures of both sides in the result directory and writes a picture of each
-// difference next to them.
+// CompareAll compares the pictures of both sides and writes a picture of each difference next to them.
 func (b *Browser) CompareAll(ctx context.Context, pages []workorder.PageProof) error {
 	var errs []error
 	for i := range pages {

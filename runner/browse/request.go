@@ -30,23 +30,19 @@ const (
 	// maxPicture and maxVideo bound the files, in bytes. The largest picture full of photographs has some 10 MB.
 	maxPicture = 24 << 20
 	maxVideo   = 24 << 20
-	// maxNote and maxTitle bound a text in the result, in bytes. rawNote bounds what the browser's side passes
-	// on, so that a secret is complete when texts are redacted.
+	// maxNote and maxTitle bound a text in the result, in bytes. rawNote is larger, so that redaction sees complete secrets.
 	maxNote  = 400
 	maxTitle = 200
 	rawNote  = 4 << 10
-	// maxLine bounds an output line of the browser's side: all lists with rawNote per entry, doubled for JSON
-	// escapes.
+	// maxLine bounds an output line of the browser's side: all lists with rawNote per entry, doubled for JSON escapes.
 	maxLine = 2 * 2 * (workorder.MaxPageNotes + 2) * rawNote
 )
 
-// Timeouts of the browser.
 const (
 	// gotoTime bounds the wait for a page's load event. Development servers build on request.
 	gotoTime = 15 * time.Second
 	// idleTime bounds the wait for later requests: pages that poll never become idle.
 	idleTime = 3 * time.Second
-	// shotTime bounds one picture.
 	shotTime = 10 * time.Second
 	// pageTime bounds all of that for one page.
 	pageTime = gotoTime + idleTime + shotTime + 5*time.Second
@@ -63,14 +59,12 @@ const (
 type Request struct {
 	Origin string
 	Paths  []string
-	// Dir is the browser's directory for pictures and video.
-	Dir   string
-	Video bool
+	Dir    string
+	Video  bool
 	// Browser is the program; empty means the driver's default.
 	Browser string
 }
 
-// message is an output line of the browser's side.
 type message struct {
 	View  *view  `json:"view,omitempty"`
 	Video bool   `json:"video,omitempty"`
@@ -88,14 +82,12 @@ type view struct {
 	Error   string   `json:"error"`
 }
 
-// pictureFile and videoFile are names in the browser's directory.
 const (
 	pictureFile = "page-%d.png"
 	videoFile   = "walk.webm"
 )
 
-// clean returns a text of a page as one line of bounded size, without invisible and bidirectional control
-// characters.
+// clean returns a text of a page as one line of bounded size, without invisible and bidirectional characters.
 func clean(s string, most int) string {
 	return text.Short(text.Words(text.Visible(s[:min(len(s), 4*rawNote)])), most)
 }

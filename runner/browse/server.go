@@ -19,8 +19,7 @@ import (
 const (
 	// probePause is the interval between probes, and so the longest unnecessary wait.
 	probePause = 100 * time.Millisecond
-	// probeTime bounds one probe. Some development servers build a page on its first request, and start over if
-	// the client gives up.
+	// probeTime bounds one probe. Some servers build a page on its first request, and start over if the client gives up.
 	probeTime = 20 * time.Second
 	// dialTime bounds a connection within the box.
 	dialTime = time.Second
@@ -45,13 +44,11 @@ type Server struct {
 	ended  <-chan Ended
 }
 
-// loopbacks are the addresses on which a local server may listen: some tools resolve "localhost" to the
-// second.
+// loopbacks are the addresses on which a local server may listen: some tools resolve "localhost" to the second.
 var loopbacks = []string{"127.0.0.1", "::1"}
 
-// Serve starts the server and waits until it answers with a status below 500. run must run its command until
-// that or ctx ends. The caller must call Stop. If the server does not become ready, Serve returns an error,
-// and of the command only processes outside its process group may still run.
+// Serve starts the server and waits until it answers with a status below 500. run must run its command until that or
+// ctx ends. The caller must call Stop unless Serve returns an error.
 func Serve(ctx context.Context, d *workorder.Dev, run func(ctx context.Context) Ended) (*Server, error) {
 	if d.Port < 1 || d.Port > 65535 || !rooted(readyPath(d)) {
 		return nil, fmt.Errorf("dev: invalid port %d or ready_path %q", d.Port, d.ReadyPath)
@@ -128,7 +125,6 @@ func died(d *workorder.Dev, e Ended) error {
 	)
 }
 
-// said formats the end of an output as part of a sentence.
 func said(tail string) string {
 	tail = text.Words(tail)
 	if tail == "" {
@@ -175,8 +171,7 @@ var prober = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// probe requests the ready path. It returns the origin that answers, or the reason of the failure; both are
-// empty if nothing listens.
+// probe requests the ready path. It returns the origin that answers or the reason of the failure; neither if nothing listens.
 func probe(ctx context.Context, d *workorder.Dev) (origin, why string) {
 	for _, host := range loopbacks {
 		at := "http://" + net.JoinHostPort(host, strconv.Itoa(d.Port))

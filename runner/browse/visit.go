@@ -1,3 +1,7 @@
+// Package browse takes screenshots of the project's development server before and after the task's commits. See docs/design/pictures.md.
+//
+// The server runs as user sandbox and the browser as a separate user. Root takes only files of bounded size from the browser's directory,
+// under names of its own, without following links. Browser.Visit is root's side of the browser; Visit is the browser's side.
 package browse
 
 import (
@@ -17,8 +21,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Visit is the browser's side. It reads a request and prints one line per page as soon as the page is done,
-// so that earlier pages are reported however it ends. It must not run as root, and never downloads anything.
+// Visit is the browser's side: it reads a request and prints one line per page as soon as the page is done. It must not
+// run as root.
 func Visit(in io.Reader, out io.Writer) error {
 	if os.Geteuid() == 0 {
 		return errors.New("browse: refusing to start a browser as root")
@@ -80,7 +84,6 @@ func options(size Size) playwright.BrowserNewContextOptions {
 	}
 }
 
-// window visits every page in a window of one size.
 func (v *visit) window(w int, size Size) error {
 	c, err := v.browser.NewContext(options(size))
 	if err != nil {
@@ -136,8 +139,7 @@ func (v *visit) page(c playwright.BrowserContext, path string, seen *view) {
 	}
 }
 
-// walk records a video of a walk through the pages, in a separate window: a full-page picture during a
-// recording leaves shrunken frames in it.
+// walk records a video in a separate window: a full-page picture during a recording leaves shrunken frames.
 func (v *visit) walk() error {
 	desk := Sizes()[0]
 	o := options(desk)
@@ -156,7 +158,7 @@ func (v *visit) walk() error {
 			continue // its own view reports the reason
 		}
 		time.Sleep(stillTime)
-		// A failure is ignored: the video then simply does not scroll.
+		// If this fails, the video does not scroll.
 		_, _ = p.Evaluate(`() => window.scrollTo({top: document.documentElement.scrollHeight, behavior: "smooth"})`)
 		time.Sleep(scrollTime)
 	}
@@ -174,7 +176,6 @@ func (v *visit) walk() error {
 	return v.out.Encode(message{Video: true})
 }
 
-// notes collects the errors of a page. The driver's goroutine calls its listeners.
 type notes struct {
 	origin string
 

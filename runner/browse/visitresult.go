@@ -27,12 +27,10 @@ const pagesDir = workorder.EvidenceDir + "/pages"
 type Browser struct {
 	// Argv is the command of the browser's side.
 	Argv []string
-	// User runs the browser and must run nothing else: all of its processes are killed after a visit. Nil means
-	// the current user, for a machine without such a user; then other processes are left alone.
+	// User runs the browser and nothing else: all of its processes are killed after a visit. Nil means the current user.
 	User *proc.Credential
 	// Dir is a directory of root that the user can traverse. It is created if missing.
-	Dir string
-	// OutDir is the result directory.
+	Dir    string
 	OutDir string
 	// Env is the driver's environment, in addition to HOME and TMPDIR. It must not contain secrets.
 	Env []string
@@ -56,8 +54,7 @@ type VisitResult struct {
 	Video string // path relative to the result directory; empty if there is none
 }
 
-// Visit visits the pages of a running server, for a side: base or head. With an error it also returns the
-// views so far.
+// Visit visits the pages of a running server, for a side: base or head. With an error it also returns the views so far.
 func (b *Browser) Visit(ctx context.Context, origin, side string, pages []string, video bool) (VisitResult, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, visitTime, fmt.Errorf("it took longer than %s", visitTime))
 	defer cancel()
@@ -113,8 +110,7 @@ func (b *Browser) folder() (string, error) {
 	return dir, nil
 }
 
-// teller returns a writer that passes views to Tell, each once: the browser's side is untrusted and may
-// repeat itself.
+// teller returns a writer that passes each view to Tell once: the browser's side is untrusted and may repeat itself.
 func (b *Browser) teller(paths []string) io.Writer {
 	if b.Tell == nil {
 		return nil
@@ -153,7 +149,6 @@ func (b *Browser) run(ctx context.Context, dir string, req []byte, as io.Writer)
 	return out, nil
 }
 
-// take parses the output of the browser's side and copies its files.
 func (b *Browser) take(dir, side string, paths []string, said []byte) (VisitResult, error) {
 	root, err := os.OpenRoot(filepath.Join(dir, "out"))
 	if err != nil {
@@ -196,7 +191,6 @@ func (b *Browser) take(dir, side string, paths []string, said []byte) (VisitResu
 	return seen, errors.Join(errs...)
 }
 
-// words returns the view of a page without its picture.
 func (b *Browser) words(paths []string, in *view) *View {
 	v := &View{Path: paths[in.N/len(Sizes())], Width: Sizes()[in.N%len(Sizes())].Width, Seen: workorder.PageView{
 		Status: in.Status, Title: b.text(in.Title, maxTitle), Error: b.text(in.Error, maxNote),
@@ -208,7 +202,6 @@ func (b *Browser) words(paths []string, in *view) *View {
 	return v
 }
 
-// view returns the view of a page, with its picture in the result directory.
 func (b *Browser) view(root *os.Root, side string, paths []string, in *view) *View {
 	v := b.words(paths, in)
 	if !in.Picture {
@@ -282,7 +275,6 @@ func (b *Browser) texts(in []string) []string {
 
 var notInName = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
-// slug turns a path into a part of a file name.
 func slug(p string) string {
 	const most = 40
 	p, _, _ = strings.Cut(p, "?")
