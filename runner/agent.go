@@ -19,15 +19,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Logs of the agent's first run, relative to Config.OutDir. Each later Config.Round has a directory of its
-// own.
+// Logs of the agent's first run, relative to Config.OutDir. Each later round has its own directory.
 const (
 	AgentStdout     = workorder.LogsDir + "/agent.stdout.log"
 	AgentStderr     = workorder.LogsDir + "/agent.stderr.log"
 	AgentTranscript = workorder.LogsDir + "/agent.transcript.jsonl"
 )
 
-// Reasons to stop an agent.
 var (
 	errBudget = errors.New("max_budget_usd was reached")
 	errHalt   = errors.New("no point in continuing")
@@ -83,7 +81,7 @@ type agentRun struct {
 	outClean, errClean io.WriteCloser
 }
 
-// Agent runs the order's agent until it ends or ctx does. It never fails: errors are part of the outcome.
+// Agent runs the order's agent until it ends or ctx does. Errors are part of the outcome.
 func Agent(ctx context.Context, c Config) AgentOutcome {
 	began := time.Now()
 	h, err := harness.For(c.Order.Harness.Name)
@@ -208,7 +206,6 @@ func (a *agentRun) canResume() bool {
 	return ok && a.hangs <= 1 && (b == nil || a.money.sofar() < *b)
 }
 
-// again resumes the session that hung in a second process.
 func (a *agentRun) again(ctx context.Context, first *processEnd) (processEnd, error) {
 	prompt, remove, err := writePrompt(afterHang(first.hang), a.User)
 	if err != nil {
@@ -294,7 +291,6 @@ func (a *agentRun) process(ctx context.Context) (end processEnd) {
 	return end
 }
 
-// conclude fills the outcome from the parser's results and the end of the process.
 func (a *agentRun) conclude(ctx context.Context, out *AgentOutcome, end *processEnd) {
 	o := end.outcome
 	if a.before.Verdict != "" {

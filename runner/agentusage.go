@@ -9,18 +9,13 @@ import (
 )
 
 const (
-	// lastWord is how long an agent may continue after a call was refused because the budget is spent: it may
-	// report that and end by itself. Claude Code does so within six quick retries.
+	// lastWord is how long an agent may continue after a refusal for the budget: it may report that and end by itself.
 	lastWord = 10 * time.Second
-	// settleTime is how long a run waits for calls that its agent abandoned: models seldom take longer, and the
-	// maximum cost of calls still open then is reserved.
+	// settleTime bounds the wait for calls that the agent abandoned; then their maximum cost is reserved.
 	settleTime = 30 * time.Second
-	// rideOut is how long a provider limit may last to be left to the agent: the SDKs of both providers obey a
-	// Retry-After of up to a minute. A longer one they retry on their own schedule until they give up, or wait
-	// silently.
+	// rideOut is how long a provider limit may last to be left to the agent: the SDKs obey a Retry-After of up to a minute.
 	rideOut = time.Minute
-	// limitWord is how long an agent may continue while its calls are refused for longer than that: it may use
-	// another model, or report the cause itself.
+	// limitWord is how long an agent may continue at a longer limit: it may use another model, or report the cause itself.
 	limitWord = 15 * time.Second
 	// sameCost is how far two sums of the same prices may differ, in US dollars.
 	sameCost = 1e-6
@@ -55,7 +50,6 @@ func (w *agentUsage) usage() (u workorder.Usage, ok bool) {
 	return w.own(w.meter.Usage())
 }
 
-// own returns the agent's share of all usage.
 func (w *agentUsage) own(u workorder.Usage, requests int64) (_ workorder.Usage, ok bool) {
 	if requests == w.requests {
 		return workorder.Usage{}, false
@@ -104,9 +98,8 @@ func (w *agentUsage) sofar(own workorder.Usage) workorder.Usage {
 	return reported(u, ok, own)
 }
 
-// reported combines both sources: the measured usage counts, and the harness's cost only where the measured
-// one has no price. A report that the measurement confirms in all its figures keeps the harness's values, and
-// so does a higher cost if the measurement was incomplete.
+// reported combines both sources: the measured usage counts, and the harness's cost only where the measured one has no
+// price, where both agree in all figures, or where it is higher and the measurement was incomplete.
 func reported(u workorder.Usage, ok bool, own workorder.Usage) workorder.Usage {
 	switch {
 	case !ok || sameUsage(u, own) && u.ReservedUSD == 0 && !u.Estimated:
@@ -126,7 +119,6 @@ func sameTokens(a, b workorder.Usage) bool {
 		a.CacheReadTokens == b.CacheReadTokens && a.CacheWriteTokens == b.CacheWriteTokens
 }
 
-// news returns the usage if it has changed since the last call.
 func (w *agentUsage) news() (u workorder.Usage, news bool) {
 	u, ok := w.usage()
 	if !ok || sameTokens(u, w.reported) && u.ReservedUSD == w.reported.ReservedUSD {
@@ -156,8 +148,7 @@ func (w *agentUsage) long(now time.Time) *workorder.ModelLimit {
 	return nil
 }
 
-// stranded reports whether an agent has been at such a limit for that long. A limit that refuses only side
-// calls does not count: the agent may be working.
+// stranded reports whether an agent has been at such a limit for too long. A limit of side calls only does not count.
 func (w *agentUsage) stranded(now time.Time, patience time.Duration) bool {
 	l := w.long(now)
 	return l != nil && !l.Side && now.Sub(l.Since) >= patience
@@ -175,7 +166,6 @@ func (w *agentUsage) unreachable() string {
 	return why
 }
 
-// spent reports whether a call was refused because the budget is spent.
 func (w *agentUsage) spent() bool {
 	select {
 	case <-w.over: // without a meter it is nil, and never closed

@@ -31,15 +31,14 @@ const (
 	answersName = "answers"
 )
 
-// Answers is where the agent explains why it leaves items unchanged. The user owns the directory, so that
-// editors which replace files work. Root owns its parent, so that the directory cannot be swapped.
+// Answers is the file in which the agent explains why it leaves items unchanged. Root owns the directory's parent.
 type Answers struct {
 	File string // for the agent
 	dir  string
 	user *proc.Credential
 }
 
-// NewAnswers creates the directory, outside the work tree. It is removed with the box.
+// NewAnswers creates the directory outside the work tree.
 func NewAnswers(user *proc.Credential) (*Answers, error) {
 	outer, err := os.MkdirTemp("", "sandbox-agent-answers-")
 	if err != nil {
@@ -55,8 +54,7 @@ func NewAnswers(user *proc.Credential) (*Answers, error) {
 	return &Answers{File: filepath.Join(dir, answersName), dir: dir, user: user}, nil
 }
 
-// Read returns the reasons by item number. The agent controls the file, so only a regular file of its user is
-// read: no link, and nothing that blocks.
+// Read returns the reasons by item number. The agent controls the file: Read follows no link and never blocks.
 func (a *Answers) Read() (map[int]string, error) {
 	b, err := a.read()
 	if errors.Is(err, fs.ErrNotExist) {

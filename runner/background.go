@@ -14,17 +14,14 @@ import (
 )
 
 const (
-	// drainTime is how long after a command's end its background processes may keep its output open. Output
-	// within it counts as the command's own: it may come from a child that is about to end.
+	// drainTime is how long after a command's end its background processes' output counts as the command's own.
 	drainTime = 500 * time.Millisecond
-	// backgroundLog bounds how many bytes of later background output are kept. It is enough for a server's error
-	// messages; the rest is read and dropped.
+	// backgroundLog bounds the bytes kept of later background output; the rest is read and dropped.
 	backgroundLog = 4 << 20
 )
 
-// shellOutput reads the output of one shell command, and after the command's end that of its background
-// processes. The pipe is their standard output for as long as they live: if it were closed, a server started
-// by setup would die at its next log line.
+// shellOutput reads the output of a shell command and, after its end, of its background processes: a server started by
+// setup would die at its next log line if the pipe were closed.
 type shellOutput struct {
 	c      *Config
 	name   string // log path, relative to Config.OutDir
@@ -42,7 +39,6 @@ type shellOutput struct {
 	err   error
 }
 
-// newShellOutput reads r, the read end of a pipe, until the last writer is gone.
 func (c *Config) newShellOutput(cmd ShellCommand, r *os.File) (*shellOutput, error) {
 	log, err := c.logFile(cmd.Log)
 	if err != nil {
@@ -68,7 +64,6 @@ func (c *Config) newShellOutput(cmd ShellCommand, r *os.File) (*shellOutput, err
 	return o, nil
 }
 
-// currentLog writes to the current shellOutput.kept.
 type currentLog struct{ o *shellOutput }
 
 func (l currentLog) Write(p []byte) (int, error) { return l.o.kept.Write(p) }
@@ -86,8 +81,7 @@ func (o *shellOutput) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ended is called when the command has ended. It returns the end of its output and any error that made its
-// log incomplete.
+// ended returns the end of the command's output and any error that made its log incomplete.
 func (o *shellOutput) ended() (tail string, err error) {
 	o.feed.Drain(drainTime)
 	select {
@@ -111,8 +105,8 @@ func (o *shellOutput) finish() {
 	o.flow.close()
 }
 
-// background appends later output to the command's log, without events. Text that the redaction holds back
-// stays held back, so that a secret that spans the boundary is found.
+// background appends later output to the log, without events. Redaction continues, so that it finds a secret across the
+// boundary.
 func (o *shellOutput) background() {
 	o.err = errors.Join(o.err, o.log.Close())
 	f, err := os.OpenFile(o.c.logPath(o.name), os.O_WRONLY|os.O_APPEND, 0)

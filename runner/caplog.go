@@ -8,8 +8,7 @@ import (
 	"sync"
 )
 
-// Bytes that a log keeps of a larger output: its beginning, which shows what was started and how, and its
-// end, which shows how it ended.
+// Bytes kept of a larger output: its beginning shows what was started, its end how it ended.
 const (
 	logHead = 8 << 20
 	logTail = 8 << 20
@@ -20,9 +19,9 @@ const droppedMark = "\n[%d bytes of output were dropped here]\n"
 // maxAlign bounds the search for the first line start after dropped output.
 const maxAlign = 64 << 10
 
-// capLog is a log file of bounded size: the first head bytes and the last tail bytes. The tail is a ring
-// within the file, so that memory stays small and a killed writer still leaves both parts; Close puts the
-// ring in order. Write never fails, because a full disk must not stop the logged process.
+// capLog is a log file with the first head and the last tail bytes, as a ring that Close puts in order: memory stays
+// small, and a killed writer leaves both parts. Write never fails, because a full disk must not stop the logged
+// process.
 type capLog struct {
 	mu         sync.Mutex
 	f          *os.File

@@ -13,8 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Bounds of the history in a prompt. At their largest, the parts add up to less than maxPast; otherwise the
-// last part is cut off.
+// Bounds of the history in a prompt. At their largest, the parts add up to less than maxPast.
 const (
 	maxPast          = 16 << 10 // bytes
 	maxPastCommits   = 20
@@ -33,8 +32,7 @@ const (
 type PastWork struct {
 	Order    string              // the user's additional instructions; "" if none
 	Attempts []workorder.Attempt // earlier attempts, oldest first
-	// Branch has the work so far and is checked out. Base is the branch that it started from, BaseSHA the
-	// commit; Head is the branch's last commit.
+	// Branch has the work so far and is checked out. Base and BaseSHA are its start; Head is its last commit.
 	Branch, Base, BaseSHA, Head string
 	Commits                     []workorder.Commit  // commits of the branch, newest first
 	Restored                    *workorder.Restored // nil if nothing was restored
@@ -44,9 +42,8 @@ type PastWork struct {
 	Now                         time.Time
 }
 
-// Continuing composes the prompt of a continued task. It contains the task and its additions byte for byte.
-// Everything else comes from untrusted earlier agents: it is bounded, and quoted line by line so that no
-// content can end the quotation.
+// Continuing composes the prompt of a continued task. The task is included byte for byte. All else comes from untrusted
+// agents: it is bounded and quoted line by line, so that no content can end the quotation.
 func Continuing(task string, h PastWork) string {
 	var b strings.Builder
 	b.WriteString("You continue a task that an earlier attempt started, in a new environment. " +
@@ -119,8 +116,7 @@ func (h *PastWork) exists(b *strings.Builder) {
 	h.elsewhere(b)
 }
 
-// elsewhere lists saved work of earlier attempts that is not checked out. Otherwise an agent that was stopped
-// between a stash and its pop would find a clean work tree and nothing else.
+// elsewhere lists saved work that is not checked out, such as a stash that an agent did not pop before it was stopped.
 func (h *PastWork) elsewhere(b *strings.Builder) {
 	if len(h.Elsewhere) == 0 {
 		return
@@ -158,7 +154,6 @@ func (h *PastWork) howTo(b *strings.Builder) {
 	)
 }
 
-// ended describes how earlier attempts ended, newest first.
 func (h *PastWork) ended(b *strings.Builder) {
 	if len(h.Attempts) == 0 {
 		return
@@ -234,7 +229,6 @@ func quote(b *strings.Builder, said string, size int) {
 	}
 }
 
-// name puts an untrusted name on one line.
 func name(s string) string {
 	return text.Cut(text.Printable(s[:min(len(s), 4*maxPastName)]), maxPastName)
 }
@@ -263,7 +257,6 @@ func commitID(s string) string {
 	return s[:min(len(s), 12)]
 }
 
-// afterHang composes the prompt for an agent that was stopped because of a hang.
 func afterHang(h *hang) string {
 	what := ""
 	if h.what != "" {

@@ -57,8 +57,7 @@ func duration(d time.Duration) string {
 	return s
 }
 
-// hanging returns the command that an agent waits for: its youngest process without children, unless that is
-// the agent itself.
+// hanging returns the command that an agent waits for: its youngest process without children, except the agent itself.
 func (s *processScope) hanging(agents []process) string {
 	parents := map[int]bool{}
 	for _, p := range agents {
@@ -119,7 +118,6 @@ func (t processTable) names(pid int, name string, most int) ([]string, error) {
 	return list, nil
 }
 
-// saveHang records the state of a hang while it lasts.
 func (a *agentRun) saveHang(h *hang, pid int, agents, beside []process) error {
 	a.hangs++
 	what := fmt.Sprintf("hang-%d", a.hangs)
@@ -195,8 +193,7 @@ func (t processTable) describe(b *strings.Builder, list []process) {
 	}
 }
 
-// waiting prints the system call and, if the kernel permits, the kernel stack of each thread that waits
-// elsewhere than its process.
+// waiting prints the system call and, if permitted, the kernel stack of each thread that waits elsewhere than its process.
 func (t processTable) waiting(b *strings.Builder, pid int) {
 	threads, err := t.names(pid, "task", maxThreads)
 	if err != nil {

@@ -13,8 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// noticeShare is the share of money or time at which the agent is notified: early enough to finish something,
-// late enough to be worth stopping for.
+// noticeShare is the share of money or time at which the agent is notified: it can still finish something.
 const noticeShare = 0.8
 
 const noticeAdvice = "Commit now what is worth keeping; uncommitted changes are saved too, " +
@@ -52,7 +51,6 @@ func newNotices() (*notices, error) {
 
 func (n *notices) remove() { _ = os.RemoveAll(n.dir) }
 
-// tell appends text to the agent's notices and emits an event for it.
 func (n *notices) tell(text string) {
 	n.mu.Lock()
 	n.texts = append(n.texts, text)
@@ -78,7 +76,6 @@ func (n *notices) write() error {
 	return atomicfile.Write(n.file, b, 0o644)
 }
 
-// tellOfMoney is called with the agent's spending in this attempt.
 func (n *notices) tellOfMoney(spent float64) {
 	b := n.budget
 	if b == nil || spent < noticeShare**b {
@@ -101,7 +98,6 @@ func (n *notices) tellOfMoney(spent float64) {
 	))
 }
 
-// tellOfTime is called when the notice about time is due.
 func (n *notices) tellOfTime(now time.Time) {
 	n.mu.Lock()
 	n.time = true

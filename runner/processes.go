@@ -10,13 +10,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// processTable reads process information from the kernel; its value is the directory, /proc except in tests.
+// processTable reads process information; its value is the directory, /proc except in tests.
 type processTable string
 
 const procTable processTable = "/proc"
 
-// clockTicks is the number of /proc's units of CPU time and age per second: USER_HZ, which is 100 on every
-// Linux that Go runs on.
+// clockTicks is USER_HZ, the units of CPU time and age in /proc per second: 100 on every Linux that Go runs on.
 const clockTicks = 100
 
 type process struct {

@@ -9,10 +9,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// writePrompt writes the prompt, byte for byte, to a file that only user can read, in a separate directory
-// outside the workspace. Root keeps the directory and the file: root opens the file again as the agent's
-// standard input, and a file that the agent's user could replace would be opened with root's rights. A link
-// to root's own memory was demonstrated.
+// writePrompt writes the prompt to a file that only user can read. Root keeps the directory and the file: root opens
+// the file again as the agent's standard input, and a file that the agent could replace by a link would be opened with
+// root's rights.
 func writePrompt(text string, user *proc.Credential) (path string, remove func(), err error) {
 	dir, err := os.MkdirTemp("", "sandbox-agent-prompt-")
 	if err != nil {

@@ -8,9 +8,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Bounds of the events of one source. A reader follows some ten lines a second. The burst covers ordinary
-// programs, and the total keeps the record of a day-long run small enough for a host to store. The log has
-// all of it.
+// Bounds of the events of one source: the burst covers ordinary programs, the total keeps a day-long record small.
 const (
 	eventRate  = 50       // events per second
 	eventBurst = 400      // events
@@ -36,9 +34,8 @@ func newRateLimiter(emit func(workorder.Event), log string, note func(string) wo
 	return &rateLimiter{emit: emit, log: log, note: note, now: time.Now, tokens: eventBurst, left: eventTotal, last: time.Now()}
 }
 
-// allow reports whether an event with size bytes of text may be sent. After a drop it resumes only when a
-// second's worth of tokens has gathered: otherwise every line of a flood would come with a note about dropped
-// lines.
+// allow reports whether an event with size bytes of text may be sent. After a drop it waits for a second's worth of
+// tokens, so that not every line of a flood comes with a note about dropped lines.
 func (l *rateLimiter) allow(size int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,8 +18,7 @@ type Rebasing struct {
 // maxConflicts bounds the files that a prompt lists; git lists the others.
 const maxConflicts = 50
 
-// Resolving composes the prompt for the conflicts of a rebase. Names of commits and files are untrusted: they
-// are quoted like records of earlier attempts.
+// Resolving composes the prompt for the conflicts of a rebase. Names of commits and files are untrusted and quoted.
 func Resolving(task string, r Rebasing) string {
 	var b strings.Builder
 	base, up := commitID(r.NewBase), commitID(r.Upstream)

@@ -7,16 +7,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// maxRepairTail is how many bytes of a failed check's output a prompt quotes, and maxRepairChecks how many
-// checks it describes. Together they stay below maxPast.
+// Bounds of a failed check's output in a prompt, in bytes, and of the checks. Together they stay below maxPast.
 const (
 	maxRepairTail   = 3 << 10
 	maxRepairChecks = 4
 )
 
-// Repairing composes the prompt for an agent whose work failed validation. It repeats the whole assignment,
-// the task byte for byte. The output of the checks is quoted line by line, because the repository's code
-// wrote it.
+// Repairing composes the prompt for an agent whose work failed validation: the whole assignment and the quoted output.
 func Repairing(asked PromptTask, round, most int, checks []workorder.Validation) string {
 	var b strings.Builder
 	b.WriteString(

@@ -17,9 +17,8 @@ const (
 	maxAuthor   = 60       // bytes of a name
 )
 
-// Revising composes the prompt of an attempt that addresses feedback. Texts of people with write access are
-// numbered and given verbatim. All other text is quoted line by line, as in Continuing, and marked as
-// information. answers is the file that the agent writes its reasons to.
+// Revising composes the prompt of an attempt that addresses feedback. Texts of people with write access are numbered
+// and verbatim; all other text is quoted and marked as information. answers is the file for the agent's reasons.
 func Revising(task string, h PastWork, r *workorder.Review, answers string) string {
 	var b strings.Builder
 	b.WriteString("Your work on a task was reviewed, and you now address the feedback, in a new environment. The work so far is there: " +
@@ -71,8 +70,7 @@ func (a *PromptTask) write(b *strings.Builder) {
 	howToAnswer(b, r, OmittedItems(r), a.Answers)
 }
 
-// OmittedItems returns the numbers of the items that do not fit into a prompt. The first item always fits, so that
-// in the end every item is handled.
+// OmittedItems returns the numbers of the items that do not fit into a prompt. The first item always fits.
 func OmittedItems(r *workorder.Review) (numbers []int) {
 	room := newPromptSpace(r)
 	for i := range r.Items {

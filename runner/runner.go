@@ -1,3 +1,7 @@
+// Package runner runs the agent, setup and the project's checks in the box, and determines the verdict.
+//
+// Everything it starts runs as Config.User in the workspace and is untrusted: output is redacted; logs, events and memory are bounded; no
+// output pipe outlives its process; and processes that the agent leaves running are killed.
 package runner
 
 import (
@@ -19,16 +23,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Causes with which a caller ends the context of a run. Any other end of the context counts as
-// ErrInterrupted, a plain deadline as ErrTimeout.
+// Causes with which a caller ends a run's context. Any other end counts as ErrInterrupted, a plain deadline as ErrTimeout.
 var (
 	ErrTimeout     = errors.New("timeout_minutes ran out")
 	ErrInterrupted = errors.New("stopped from outside")
 )
 
-// oomScore makes the kernel kill the agent's processes before ours when memory runs out: the work can only be
-// saved while boot is alive. Half of the scale puts them before all of our processes and keeps their own
-// order by size.
+// oomScore makes the kernel kill the agent's processes before ours when memory runs out, and keeps their own order by size.
 const oomScore = 500
 
 // Config is shared by all parts of a run.
@@ -48,27 +49,21 @@ type Config struct {
 
 	// Prompt is the agent's prompt; "" means Order.Task.
 	Prompt string
-	// Notes about the sandbox follow the prompt. The command harness omits them, because it promises the task
-	// byte for byte.
+	// Notes about the sandbox follow the prompt, except for the command harness, which promises the task byte for byte.
 	Notes []string
-	// Answers is where the agent explains why it leaves items of feedback unchanged; nil if there are none.
+	// Answers is where the agent explains why it leaves feedback unaddressed; nil if there is none.
 	Answers *Answers
-	// Round counts how often failed validation was returned to the agent; 0 is its first run. Each round has its
-	// own logs.
+	// Round counts how often failed validation was returned to the agent; 0 is its first run.
 	Round int
-	// Changed returns when the work tree last changed, which is a sign of life. It may be called from other
-	// goroutines. Nil if unknown.
+	// Changed returns when the work tree last changed, a sign of life. It must be safe for concurrent use. Nil if unknown.
 	Changed func() time.Time
-	// Deadline is when timeout_minutes runs out, for the notice before it. It does not end the run: ctx does.
-	// Zero if unknown.
+	// Deadline is when timeout_minutes runs out, for the notice before it. Zero if unknown.
 	Deadline time.Time
-	// SpentUSD is the cost of earlier attempts of the task; Order.MaxBudgetUSD is what they left. It is used in
-	// texts only.
+	// SpentUSD is the cost of earlier attempts, for texts only: Order.MaxBudgetUSD is already reduced by it.
 	SpentUSD float64
 	// Meter counts the agent's use of the models; nil if there is none.
 	Meter Meter
-	// OOMKills returns how many processes of the agent the kernel has killed for lack of memory so far. Nil if
-	// unknown.
+	// OOMKills counts the agent's processes that the kernel killed for lack of memory; nil if unknown.
 	OOMKills func() int
 	// Hang is how long the agent may show no sign of life; 0 means Order.HangTimeout().
 	Hang time.Duration
@@ -78,23 +73,17 @@ type Config struct {
 
 // Meter counts the traffic to the models. It must be safe for concurrent use.
 type Meter interface {
-	// Usage returns the total use so far, by all clients, and the number of requests. The cost is nil if
-	// unknown.
+	// Usage returns the total use by all clients and the number of requests. The cost is nil if unknown.
 	Usage() (workorder.Usage, int64)
-	// Settle returns Usage at the end of an agent: it waits for abandoned calls that continue at the server. If
-	// ctx ends first, the result includes the most that those can cost.
+	// Settle waits for abandoned calls and returns Usage. If ctx ends first, it includes their maximum cost.
 	Settle(ctx context.Context) (workorder.Usage, int64)
 	// SetBudget limits the total spending, including money already spent; nil means no limit.
 	SetBudget(usd *float64)
-	// OverBudget returns a channel that is closed when a request is refused because the budget is spent. Call it
-	// after SetBudget.
+	// OverBudget returns a channel that is closed when a request is refused for the budget. Call it after SetBudget.
 	OverBudget() <-chan struct{}
-	// Limit returns the provider limit at which calls are refused; nil if there is none, its end is unknown, or
-	// calls were answered since.
+	// Limit returns the provider limit at which calls are refused; nil if there is none or its end is unknown.
 	Limit() *workorder.ModelLimit
-	// Unreachable explains why no model can be reached at all: no name, no route, or nothing listens, also at a
-	// second try. It is "" if a server was ever reached, or none was called. failures counts the calls that
-	// failed this way.
+	// Unreachable explains why no model was ever reached at a second try, "" otherwise. failures counts the failed calls.
 	Unreachable() (why string, failures int)
 }
 
@@ -124,8 +113,7 @@ func (c *Config) oomKills() int {
 	return c.OOMKills()
 }
 
-// Check reports what is missing to start the agent: a known harness, a command, a model key. It has no side
-// effects and should run before everything that takes time.
+// Check reports what is missing to start the agent: a known harness, a command, a model key. It has no side effects.
 func Check(o *workorder.Order, env []string) error {
 	h, err := harness.For(o.Harness.Name)
 	if err != nil {
@@ -142,8 +130,7 @@ func (c *Config) emit(e workorder.Event) {
 	c.Emit(e)
 }
 
-// redactWindow bounds how many bytes of a text are redacted before it is cut to MaxEventText: far more than a
-// secret that begins before the cut can have.
+// redactWindow bounds how many bytes of a text are redacted before it is cut: far more than a secret can have.
 const redactWindow = 16 * workorder.MaxEventText
 
 func (c *Config) text(s string) string {
@@ -182,9 +169,6 @@ func (c *Config) logFile(name string) (*capLog, error) {
 	b := c.limits()
 	return newCapLog(path, b.logHead, b.logTail)
 }
-
-// stopped classifies the end of ctx; nil if it has not ended.
-func stopped(ctx context.Context) error { return classify(context.Cause(ctx)) }
 
 // classify maps a context's cause to ErrTimeout or ErrInterrupted.
 func classify(cause error) error {

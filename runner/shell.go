@@ -15,8 +15,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// ValidateTimeout bounds one validate command: most test suites finish within it, and a hanging one must
-// leave time for the others and for the landing. The timeout of the run applies as well.
+// ValidateTimeout bounds one validate command: a hanging one must leave time for the others and for the landing.
 const ValidateTimeout = 10 * time.Minute
 
 // exitTimeout is the exit code of a command that was stopped at its own deadline, as with timeout(1).
@@ -43,8 +42,7 @@ type ShellResult struct {
 	Warning string
 }
 
-// Shell runs one command as the user in the workspace. Processes that it detaches keep running, so that setup
-// can start servers; their output is read for as long as they live (see shellOutput).
+// Shell runs one command as the user in the workspace. Processes that it detaches keep running (see shellOutput).
 func Shell(ctx context.Context, c Config, cmd ShellCommand) ShellResult {
 	began := time.Now()
 	r := c.shell(ctx, cmd)
@@ -85,8 +83,7 @@ func (c *Config) shell(ctx context.Context, cmd ShellCommand) ShellResult {
 	return r
 }
 
-// pipe creates one pipe for both streams of a command, so that their lines stay in order. It belongs to the
-// user: the kernel lets only the owner open a pipe by name, as scripts do with /dev/stderr.
+// pipe creates one pipe for both streams, so that their lines stay in order. The user owns it, so that /dev/stderr opens.
 func (c *Config) pipe() (read, write *os.File, err error) {
 	if read, write, err = os.Pipe(); err != nil {
 		return nil, nil, fmt.Errorf("create pipe: %w", err)
@@ -100,8 +97,7 @@ func (c *Config) pipe() (read, write *os.File, err error) {
 	return read, write, nil
 }
 
-// Validate runs all validate commands of the order in sequence, even if earlier ones fail. Commands that do
-// not run because ctx has ended are reported as not passed.
+// Validate runs all validate commands, even if earlier ones fail. Those that did not run count as not passed.
 func Validate(ctx context.Context, c Config) []workorder.Validation {
 	var out []workorder.Validation
 	used := map[string]bool{}

@@ -7,9 +7,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// spending tracks the cost of one attempt's agent over all its processes. The gateway's meter is
-// authoritative if there is one, otherwise the agent's own reports and its transcript. It reports the cost as
-// events and stops the agent at the budget. Its methods are safe for concurrent use; costs are in US dollars.
+// spending tracks the cost of one attempt's agent over all its processes, by the gateway's meter if there is one,
+// otherwise by the agent's reports and transcript. It stops the agent at the budget. It is safe for concurrent use.
 type spending struct {
 	wire    *agentUsage
 	costs   *costs
@@ -31,8 +30,7 @@ func (s *spending) reported(u workorder.Usage) {
 	s.told = u
 }
 
-// conclude makes the last event agree with the result: calls may have ended, or broken off, after the agent
-// did.
+// conclude makes the last event agree with the result: calls may have ended after the agent did.
 func (s *spending) conclude(u workorder.Usage) {
 	s.mu.Lock()
 	same := sameTokens(s.told, u) && s.told.ReservedUSD == u.ReservedUSD && s.told.Estimated == u.Estimated &&
@@ -45,7 +43,6 @@ func (s *spending) conclude(u workorder.Usage) {
 
 func sameCosts(a, b *float64) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// inAll adds the use of earlier processes.
 func (s *spending) inAll(u workorder.Usage) workorder.Usage {
 	all := harness.Add(s.before, u)
 	if all.CostSource == "" {
@@ -77,8 +74,7 @@ func (s *spending) watchBudget(all float64) {
 	}
 }
 
-// note records the spending that this process reports and returns the total of all processes, from the meter
-// where it knows it.
+// note records the spending that this process reports and returns the total of all processes.
 func (s *spending) note(usd float64) float64 {
 	if c := s.before.CostUSD; c != nil {
 		usd += *c
@@ -106,8 +102,7 @@ func (s *spending) sofar() float64 {
 	return s.spent
 }
 
-// look accounts for spending since the last call, from the meter and the transcript, and reports it. told is
-// the last reported cost.
+// look accounts for spending since the last call and reports it. told is the last reported cost.
 func (s *spending) look(told float64) float64 {
 	if u, news := s.wire.news(); news {
 		if u.CostUSD != nil {

@@ -19,9 +19,8 @@ const (
 	costLook = 2 * time.Second
 )
 
-// openTranscript opens the agent's own record; nil if there is none, for example because it failed early. The
-// agent owns the directory and may have put links or pipes there: the file is opened only below its home,
-// without blocking, and must be a regular file.
+// openTranscript opens the agent's own record; nil if there is none. The agent may have put links or pipes there: the
+// file is opened only below its home, without blocking, and must be regular.
 func openTranscript(rec harness.Recorder, r harness.Input) (*os.File, error) {
 	root, err := os.OpenRoot(r.Home)
 	if err != nil {
@@ -63,15 +62,13 @@ func (a *agentRun) keepTranscript(rec harness.Recorder) error {
 	return err
 }
 
-// costs follows the costs that an agent writes to its transcript. A resumed session continues in the same
-// file. It is not safe for concurrent use.
+// costs follows the costs that an agent writes to its transcript. It is not safe for concurrent use.
 type costs struct {
 	rec    harness.Recorder
 	run    harness.Input
 	offset int64
 	lines  *text.Lines
-	// earlier is the session's cost before this process; own and session are the reported costs of the process
-	// and of the whole session.
+	// earlier is the session's cost before this process; own and session are the process's and the session's reported costs.
 	earlier, own, session float64
 	known                 bool
 }
@@ -105,8 +102,7 @@ func (c *costs) next() {
 	}
 }
 
-// read returns the spending of the process so far; nil if unknown. Errors are ignored here: an unreadable
-// transcript is reported once, at the end.
+// read returns the spending of the process so far; nil if unknown. An unreadable transcript is reported at the end.
 func (c *costs) read() *float64 {
 	if c == nil {
 		return nil

@@ -27,8 +27,7 @@ type agentFacts struct {
 	route   string // why the model's server is unreachable; "" if it is reachable
 }
 
-// agentEnding determines how the agent ended. A stop from outside takes precedence over its own report: a
-// stopped agent may still exit with 0.
+// agentEnding determines how the agent ended. A stop from outside takes precedence: a stopped agent may still exit with 0.
 func agentEnding(f agentFacts) workorder.Ending {
 	spent := f.spent
 	if f.outcome.Usage.CostUSD != nil {
@@ -107,8 +106,7 @@ func ending(s workorder.Status, by workorder.EndedBy, code workorder.ReasonCode,
 	return workorder.Ending{Status: s, EndedBy: by, Reasons: workorder.Reasons{{Code: cmp.Or(code, workorder.ReasonAgent), Detail: detail}}}
 }
 
-// crashed reports whether the agent ended in a way that a model limit cannot explain: by a signal that we did
-// not send, or because it could not be started.
+// crashed reports whether the agent ended in a way that a model limit cannot explain.
 func crashed(f agentFacts) bool {
 	return f.cause == nil && (f.exit.Signal != "" || notStarted(f.exit))
 }
@@ -138,8 +136,7 @@ type Facts struct {
 	// HasRepo and Commits: the number of commits that the base lacks, including commits by the box.
 	HasRepo bool
 	Commits int
-	// FailedServices describes, in one sentence each, services that failed during the run: they may explain other
-	// failures.
+	// FailedServices describes, in one sentence each, services that failed during the run.
 	FailedServices []string
 	// Cause is context.Cause of the run at the end of validation; nil while it is active.
 	Cause error

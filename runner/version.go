@@ -12,12 +12,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/runner/harness"
 )
 
-// versionTime bounds the query of a program's version; a large Node program takes seconds on a slow, cold
-// disk.
+// versionTime bounds the query of a version; a large Node program takes seconds on a slow disk.
 const versionTime = time.Minute
 
-// checkVersion rejects an agent whose version is not the one that the project requires. It runs after setup,
-// which may install the agent.
+// checkVersion rejects an agent in another version than the project requires. It runs after setup, which may install the agent.
 func (c *Config) checkVersion(ctx context.Context, h harness.Harness) error {
 	want := c.Order.Harness.Version
 	argv := agentkind.Of(h.Name()).Version

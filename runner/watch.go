@@ -12,15 +12,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// watch waits for the process, sends the later signals of the stop sequence and kills the processes that the
-// agent leaves.
+// watch waits for the process, sends further stop signals and kills the processes that the agent leaves.
 func (a *agentRun) watch(ctx context.Context, p *proc.Process, end *processEnd) (waitErr error) {
 	var beside sync.WaitGroup
 	beside.Go(func() { a.escalate(ctx, p) })
 	beside.Go(func() { end.hang = a.attend(ctx, p) })
 	waitErr = p.Wait()
 	// Determined right away: a context that ends later did not end the agent.
-	end.cause = stopped(ctx)
+	end.cause = classify(context.Cause(ctx))
 	beside.Wait()
 	if !errors.Is(end.cause, errHang) {
 		end.hang = nil // it ended while it was being examined
@@ -32,7 +31,6 @@ func (a *agentRun) watch(ctx context.Context, p *proc.Process, end *processEnd) 
 	return waitErr
 }
 
-// attend watches the agent while it works: for hangs, cost and time.
 func (a *agentRun) attend(ctx context.Context, p *proc.Process) *hang {
 	s := newProcessScope(a.User, a.others)
 	s.agent = p.PID()

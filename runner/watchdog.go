@@ -7,18 +7,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// Signs of life.
 const (
-	// looksPerWindow is how often the processes are examined per window: twenty detect a hang at most five
-	// percent late.
+	// looksPerWindow: twenty looks detect a hang at most five percent late.
 	looksPerWindow = 20
 	// minLook bounds the interval for short windows: each look reads all of /proc.
 	minLook = 100 * time.Millisecond
-	// idleShare is how much of one core the agent may use and still count as idle. A waiting Claude Code uses
-	// 0.2 % to 2.5 %, depending on the machine, and more in its first minute.
+	// idleShare is how much of one core an idle agent may use. A waiting Claude Code uses 0.2 % to 2.5 %.
 	idleShare = 0.03
-	// idleBeside is the same for processes that existed before the agent: services, and servers of setup. They
-	// always use some; a database that answers the agent's query takes most of a core.
+	// idleBeside is the same for processes from before the agent: a database that answers its query takes most of a core.
 	idleBeside = 0.25
 	// User ids of the inner containers, as in /etc/subuid of the image.
 	innerUIDs, innerUIDsEnd = 100000, 165534
@@ -47,8 +43,7 @@ func newProcessScope(user *proc.Credential, others *proc.ProcessSet) *processSco
 	return s
 }
 
-// look lists the living processes of the agent, including inner containers that it started, and those that
-// existed before.
+// look lists the living processes of the agent, with inner containers, and those that existed before.
 func (s *processScope) look() (agent, beside []process) {
 	all := s.table.all()
 	byPID := make(map[int]process, len(all))
@@ -90,8 +85,7 @@ func (s *processScope) side(p process, byPID map[int]process) owner {
 	case p.uid != s.user.UID && (p.uid < innerUIDs || p.uid > innerUIDsEnd):
 		return neither
 	case p.space != s.own && p.space != "":
-		// A container: its processes do not descend from the process that requested it. Healthchecks come and go in
-		// containers of services, so the namespace decides.
+		// A container. Healthchecks come and go in containers of services, so the namespace decides.
 		if s.spaces[p.space] {
 			return besideAgent
 		}
@@ -99,8 +93,7 @@ func (s *processScope) side(p process, byPID map[int]process) owner {
 	case top == s.agent:
 		return ofAgent
 	case top == os.Getpid() || top == 0:
-		// This is the runner's: git runs as the agent's user for checkpoints. Or its parent ended during the scan,
-		// and the next look classifies it.
+		// Git of the runner, or its parent ended during the scan, and the next look classifies it.
 		return neither
 	case s.others != nil && s.others.Includes(p.pid):
 		return besideAgent
@@ -108,8 +101,7 @@ func (s *processScope) side(p process, byPID map[int]process) owner {
 	return ofAgent // it went into the background
 }
 
-// top returns the first of these at or above p: the agent, this process, the first process; 0 if the chain is
-// broken.
+// top returns the first of these at or above p: the agent, this process, the first process; 0 if none.
 func (s *processScope) top(p process, byPID map[int]process) int {
 	for range proc.MaxAncestors {
 		if p.pid == s.agent || p.pid == os.Getpid() || p.Parent <= 1 {
@@ -124,9 +116,8 @@ func (s *processScope) top(p process, byPID map[int]process) int {
 	return 0
 }
 
-// watchdog decides whether an agent hangs: during the whole window it has printed nothing, changed nothing,
-// used no significant CPU time, and none of its processes started or ended. It is not safe for concurrent
-// use.
+// watchdog decides whether an agent hangs: during the whole window it has printed nothing, changed nothing, used no
+// significant CPU time, and none of its processes started or ended. It is not safe for concurrent use.
 type watchdog struct {
 	window  time.Duration
 	look    func() (agent, beside []process)
@@ -193,8 +184,7 @@ func (w *watchdog) hung(now time.Time) bool {
 	return float64(before.agent+used-from.agent) < idleShare*ticks && float64(before.beside+usedBeside-from.beside) < idleBeside*ticks
 }
 
-// account returns the ticks that the processes used since the last look, and whether the set of processes is
-// unchanged.
+// account returns the ticks used since the last look, and whether the set of processes is unchanged.
 func (w *watchdog) account(known *map[processID]int64, list []process) (used int64, same bool) {
 	seen := make(map[processID]int64, len(list))
 	same = len(list) == len(*known)
