@@ -1,9 +1,4 @@
-// Package boot is the trusted part of a run, which runs as root: it prepares the box, starts what the order
-// asks for, runs the task's code as user sandbox, and lands the work however the run ends.
-//
-// Boot decides the order of the steps and the meaning of an ending. The interfaces of this package hide how
-// an engine starts, an agent runs or a branch is pushed; internal/guest/roles connects their
-// implementations.
+// Package boot is the trusted part of an attempt: as root it prepares the box, runs the task as user sandbox and lands the work.
 package boot
 
 import (

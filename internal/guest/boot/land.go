@@ -244,14 +244,9 @@ func (b *lander) finish() {
 		if e.told != nil {
 			copyEarlier(e.told, r)
 		}
-		r.NextCommand = nextCommand(b.Order, r)
+		r.NextCommand = pullrequest.NextCommand(pullrequest.Task{ID: b.Order.TaskID, Mode: b.Order.Mode, Repo: b.Order.Repo}, r)
 	})
 	if err != nil {
 		b.Log.Error("write result", "error", err)
 	}
-}
-
-// nextCommand returns the next command for the user.
-func nextCommand(o *workorder.Order, r *workorder.Result) string {
-	return pullrequest.NextCommand(pullrequest.Task{ID: o.TaskID, Mode: o.Mode, Repo: o.Repo}, r)
 }
