@@ -1,5 +1,4 @@
-// Package cachevolume manages a directory of the volume that all boxes of an engine share. It separates its
-// users by a lock, a directory for each live box, and a trash:
+// Package cachevolume manages a directory of the volume that all boxes of an engine share.
 //
 //	lock        exclusive while the shared part or the list of runs is changed
 //	runs/<id>/  of a live box: its lock is held for the box's life, so that a killed box holds none
