@@ -1,5 +1,4 @@
-// Package cgroups divides the box's control groups, so that processes of the agent cannot use up the process
-// slots, the memory or the CPU that boot, PID 1 and the inner engine need.
+// Package cgroups divides the box's control groups, so that the agent cannot use up what boot, PID 1 and the inner engine need.
 //
 //	box               the root that all processes in the box see
 //	├─ boot           PID 1, boot, rescue: no limit below the box's own
@@ -8,10 +7,6 @@
 //	└─ work           the agent's side: one limit of processes, one of memory
 //	   ├─ agent       the agent, setup, checks, the browser
 //	   └─ containers  inner containers
-//
-// PID 1 divides them before anything else runs. The box then sees a cgroup namespace whose root is a group
-// below the one that the outer engine created: no mount shows that one, so its limits and its list of devices
-// cannot be changed.
 package cgroups
 
 import "path/filepath"
