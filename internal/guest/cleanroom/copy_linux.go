@@ -30,11 +30,6 @@ type sum struct {
 	names uint64
 }
 
-// look returns copy's sum without copying.
-func (c *copier) look(ctx context.Context, from string) (sum, error) {
-	return c.each(ctx, from, func(string, fs.FileInfo) error { return nil })
-}
-
 // copy copies to a directory or file that may exist, if empty.
 func (c *copier) copy(ctx context.Context, from, to string) (sum, error) {
 	return c.each(ctx, from, func(rel string, info fs.FileInfo) error {

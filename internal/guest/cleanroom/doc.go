@@ -1,16 +1,4 @@
-// Package cleanroom creates rooms in the box without any file the agent wrote, for checks that the agent must
-// not be able to prepare.
-//
-// A room is a mount namespace and an IPC namespace. Every directory and file that the agent's side can write
-// to is replaced in it by a fresh one with the image's content. There is no list of these places: the
-// kernel's rule decides, by owner and mode of each entry that the agent's users can reach, on any file system
-// (an image's VOLUME has its own). Entries that they cannot write now were never writable for them, because
-// they can neither give a file away nor remove root's permissions.
-//
-// A room leaves less memory and disk space for the next one. So it is removed when its side has ended, and
-// none is created if the agent's files use half of the space that was free when the task began.
-//
-// This package does not handle processes and the inner engine: the caller ends the processes and renews the engine.
+// Package cleanroom creates mount and IPC namespaces in which the image's content replaces every file that the agent could write.
 package cleanroom
 
 import (
