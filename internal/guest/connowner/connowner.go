@@ -1,6 +1,5 @@
-// Package connowner identifies the process or container behind a connection or a process id, for reports that
-// people read. Everything it reads was chosen by untrusted programs (a name, an argument list), so it is
-// shortened and cleaned, and no decision is based on it.
+// Package connowner identifies the process or container behind a connection or a process id. Untrusted programs choose what it reads, so
+// its results are for reports only.
 package connowner
 
 import (
