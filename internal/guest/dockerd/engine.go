@@ -1,3 +1,5 @@
+// Package dockerd prepares the box for an inner Docker engine, runs containerd and dockerd behind a socket of its own, and stops them in
+// bounded time.
 package dockerd
 
 import (
@@ -234,7 +236,8 @@ func (e *Engine) finish(err error) {
 		s := e.sock
 		e.mu.Unlock()
 		if s != nil {
-			s.close()
+			_ = s.l.Close() // removes the path, too
+			_ = s.file.Close()
 		}
 		close(e.done)
 	})

@@ -84,9 +84,3 @@ func (s *socket) waitClient(ctx context.Context) error {
 	}
 	return nil
 }
-
-// close stops listening; waiting and later clients are refused.
-func (s *socket) close() {
-	_ = s.l.Close() // removes the path, too
-	_ = s.file.Close()
-}
