@@ -11,8 +11,7 @@ import (
 )
 
 const (
-	// maxHosts bounds the distinct entries of a report; the rest is counted under
-	// otherHosts. A program with more is scanning.
+	// maxHosts bounds the distinct entries of a report; the rest is counted under otherHosts.
 	maxHosts   = 1000
 	otherHosts = "*"
 	// maxBy bounds the processes or containers of an entry.
@@ -63,8 +62,7 @@ func (l *accessLog) setMode(m workorder.NetworkMode) {
 	l.mode = m
 }
 
-// note records an attempt. It may search for the process behind it, so a caller with a waiting client sends
-// the answer first.
+// note records an attempt. It may search for the process, so a caller with a waiting client answers first.
 func (l *accessLog) note(a attempt) {
 	k := ledgerKey{a.host, a.port, a.protocol, a.verdict.status()}
 	l.mu.Lock()

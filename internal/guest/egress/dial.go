@@ -31,8 +31,7 @@ type errForbidden struct {
 
 func (e errForbidden) Error() string { return e.why }
 
-// dial connects to a canonical name or address. It resolves the name itself, so that
-// the connection goes to the checked name. to classifies the name's addresses.
+// dial connects to a canonical name or address that it resolves itself. to classifies the addresses.
 func (p *proxy) dial(ctx context.Context, host string, port uint16) (c *net.TCPConn, to addrScope, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
@@ -156,8 +155,7 @@ func race(ctx context.Context, targets []netip.Addr, port uint16) (*net.TCPConn,
 	}
 }
 
-// splice copies both ways until both ends are done. It passes on the end of one
-// side, so half-closed connections work; the kernel moves the bytes.
+// splice copies both ways until both ends are done, and passes on the end of one side.
 func splice(a, b *net.TCPConn) {
 	var wg sync.WaitGroup
 	pipe := func(to, from *net.TCPConn) {

@@ -33,8 +33,7 @@ const (
 	dnsLife = 2 * time.Minute
 )
 
-// packets reads and writes datagrams together with the box's local address of each: the answer has to come from the
-// address that the query went to, or the kernel does not match it with a redirected query.
+// packets reads and writes datagrams with the local address of each: an answer must come from the address of the query.
 type packets interface {
 	read(b []byte) (n int, own net.IP, from net.Addr, err error)
 	write(b []byte, own net.IP, to net.Addr) error
@@ -80,10 +79,8 @@ func (p packets6) write(b []byte, own net.IP, to net.Addr) error {
 	return err
 }
 
-// ServeDNS opens the resolver at an IPv4 address of an inner network, which need not
-// exist yet, until Close. Containers on the default bridge use it: otherwise they could not resolve
-// the services, and in a box whose resolver is on loopback they would silently get a public resolver.
-// In mode full it passes names other than services upstream. It does nothing if it already serves.
+// ServeDNS opens the resolver at an IPv4 address of an inner network, which need not exist yet, until Close. Containers
+// on the default bridge need it to resolve services. In mode full it passes other names upstream.
 func (e *Egress) ServeDNS(ctx context.Context, at netip.AddrPort) error {
 	e.changes.Lock()
 	defer e.changes.Unlock()
@@ -208,7 +205,6 @@ const (
 	nameTTL = 60
 	// serviceTTL is the TTL of services, whose addresses change.
 	serviceTTL = 5
-	// answerTime bounds one answer, upstream included.
 	answerTime = 4 * time.Second
 	// optionEDE is the option of an extended error (RFC 8914), edeProhibited the error for a refused name.
 	optionEDE, edeProhibited = 15, 18
@@ -261,8 +257,7 @@ type reply struct {
 	why   string // for an extended error
 }
 
-// answer returns the answer to a query; nil if the message is not a query. In mode full it answers for
-// services and passes other names upstream. by identifies the client, or is nil.
+// answer returns the answer to a query; nil if the message is not a query. by identifies the client, or is nil.
 func (r *resolver) answer(ctx context.Context, network string, query []byte, by func() string) []byte {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -298,7 +293,7 @@ func (r *resolver) decide(ctx context.Context, name string, by func() string) re
 	if r.policy.Load().mode == workorder.NetworkNone {
 		return r.refuse(name, "network: none", "", by)
 	}
-	if !r.policy.Load().resolves(name) {
+	if p := r.policy.Load(); !p.learn && !p.named(name) {
 		if r.suffixed(name) {
 			return reply{code: dnsmessage.RCodeNameError}
 		}
@@ -321,8 +316,7 @@ func (r *resolver) decide(ctx context.Context, name string, by func() string) re
 	return reply{addrs: []netip.Addr{a}, ttl: nameTTL}
 }
 
-// suffixed reports whether a client's library built the name by appending a search domain. Such names are not
-// reported, because the bare name is queried, too.
+// suffixed reports whether a client's library appended a search domain. Such names are not reported.
 func (r *resolver) suffixed(name string) bool {
 	return slices.ContainsFunc(r.search, func(d string) bool { return d != "" && strings.HasSuffix(name, "."+d) })
 }

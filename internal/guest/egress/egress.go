@@ -1,26 +1,6 @@
-// Package egress is the network policy of the box (workorder.NetworkPolicy), for the agent, the project's commands
-// and inner containers alike.
+// Package egress enforces the network policy of the box with nftables, a resolver and a proxy. See docs/design/untrusted-agent.md.
 //
-// The kernel enforces it: one nftables table, replaced as a whole, is in force before any untrusted code
-// runs. The owner of the socket decides whether it is trusted: uid 0 with gid 0 is boot and its children. The
-// policy applies to all other sockets. Inner containers are recognised by the bridge that they use, never by
-// an address, which they can forge. From Seal on, the policy also applies to the inner engine's daemon (uid 0
-// with a group of its own). A connection that boot opened is boot's only: what another socket sends from the
-// same port to the same server is refused, for as long as the kernel remembers the connection.
-//
-// In mode restricted, DNS goes to the package's resolver and TCP to its proxy; everything else is refused at once. The
-// resolver answers an allowed name with a synthetic address of 198.18.0.0/15, so the proxy knows the name of a
-// connection of any protocol. The proxy resolves that name itself, so the dialled address cannot differ from the
-// checked name. TLS is not opened. The proxy reads the server name of the first message (with Encrypted Client Hello,
-// the outer name decides) and splices. HTTP/1 without TLS is parsed and every request is checked.
-//
-// An allowed name may resolve to a private address (companies have internal hosts) if its rule says so, but
-// never to a metadata service, the box itself or its inner networks.
-//
-// With Network.Learn no name is refused, and TCP to an address without a name passes, too; UDP, ICMP and
-// everything else stay refused as in restricted.
-//
-// If a policy cannot be applied, Up returns an error. There is no fallback to a weaker policy.
+// If a policy cannot be applied, Up returns an error: there is no fallback to a weaker policy.
 package egress
 
 import (
@@ -50,8 +30,7 @@ const (
 // Config is the policy to enforce and the receivers of its events.
 type Config struct {
 	Policy workorder.NetworkPolicy
-	// EngineGID is the primary group of the inner engine's daemon (uid 0), by which its sockets
-	// are recognised. It must not be 0, and no other process may have it.
+	// EngineGID is the primary group of the inner engine's daemon alone, by which its sockets are recognised. It must not be 0.
 	EngineGID uint32
 	// Resolvers are the upstream resolvers; nil means those of the box's resolv.conf.
 	Resolvers []netip.Addr
@@ -112,7 +91,9 @@ func New(cfg Config) (*Egress, error) {
 	for _, a := range upstream {
 		ups = append(ups, netip.AddrPortFrom(a, 53))
 	}
-	e.lookup = newLookup(ups, &hostsFile{path: hostsPath})
+	e.lookup = &lookup{
+		upstream: ups, hosts: &hostsFile{path: hostsPath}, slots: make(chan struct{}, lookupParallel), cache: map[string]cached{},
+	}
 	e.resolver = &resolver{
 		pool: e.pool, lookup: e.lookup, ledger: e.ledger, search: search, local: e.isLocal, services: map[string]netip.Addr{},
 	}
@@ -122,7 +103,6 @@ func New(cfg Config) (*Egress, error) {
 	return e, nil
 }
 
-// newProxy returns a proxy for a policy that does not change.
 func (e *Egress) newProxy(p policy) *proxy {
 	x := &proxy{
 		policy: p, pool: e.pool, lookup: e.lookup, ledger: e.ledger, origin: e.cfg.Origin,
@@ -133,9 +113,8 @@ func (e *Egress) newProxy(p policy) *proxy {
 	return x
 }
 
-// Up applies the policy: when it returns nil, the resolver and the proxy answer and the kernel enforces the
-// rules. Call it before untrusted code runs and before any interface is created in the box: the existing ones
-// count as leading outside. ctx bounds the call only.
+// Up applies the policy: afterwards the resolver and the proxy answer and the kernel enforces the rules. Call it before
+// untrusted code runs and before any interface is created in the box: the existing ones count as outside.
 func (e *Egress) Up(ctx context.Context) error {
 	e.changes.Lock()
 	defer e.changes.Unlock()
@@ -187,7 +166,6 @@ func (e *Egress) bringUp(ctx, run context.Context) error {
 	return nil
 }
 
-// now is the state; its lists are never changed in place.
 func (e *Egress) now() kernelState {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -209,8 +187,7 @@ func (e *Egress) Seal(ctx context.Context) error {
 	return nil
 }
 
-// Inner adds a range of the inner engine's networks: trusted processes reach it, and
-// names that resolve into it are not dialled.
+// Inner adds a range of the inner engine's networks: trusted processes reach it, and names in it are not dialled.
 func (e *Egress) Inner(ctx context.Context, prefix netip.Prefix) error {
 	err := e.change(ctx, func(s *kernelState) { s.inner = append(slices.Clone(s.inner), prefix.Masked()) })
 	if err != nil {
@@ -252,8 +229,7 @@ func (e *Egress) Names(names map[string]netip.Addr) { e.resolver.setNames(names)
 // Report returns the attempts so far.
 func (e *Egress) Report() workorder.NetworkReport { return e.ledger.report() }
 
-// Close ends the resolver and the proxy. The rules stay in force: untrusted code may still run, and without
-// these two it reaches nothing.
+// Close ends the resolver and the proxy. The rules stay in force, because untrusted code may still run.
 func (e *Egress) Close() {
 	e.changes.Lock()
 	defer e.changes.Unlock()
@@ -271,8 +247,7 @@ func (e *Egress) closeAll() {
 	e.closes = nil
 }
 
-// ownRanges returns the ranges that names must not resolve to: the box's addresses, also new ones since Up,
-// and its inner networks.
+// ownRanges returns the ranges that names must not resolve to: the box's current addresses and its inner networks.
 func (e *Egress) ownRanges() []netip.Prefix {
 	state := e.now()
 	outside := singles(state.own)
@@ -321,8 +296,7 @@ func outsideInterfaces() (names []string, own []netip.Addr, err error) {
 	return names, own, nil
 }
 
-// listenDNS opens the resolver on one port of all addresses: a redirected packet arrives
-// at loopback or at the address of a bridge. The rules keep outsiders away.
+// listenDNS opens the resolver on one port of all addresses, where redirected packets arrive.
 func (e *Egress) listenDNS(ctx, run context.Context) (uint16, error) {
 	port, open, err := samePort(ctx, "udp4", "tcp4", "udp6", "tcp6")
 	if err != nil {
@@ -426,9 +400,8 @@ func noIPv6(err error) bool {
 	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EPROTONOSUPPORT)
 }
 
-// SetPolicy replaces the policy in one step of the kernel. Connections that untrusted code opened to the
-// outside under the previous policy are cut, unless the new one refuses nothing. On error the previous policy
-// stays in force. Call it after Up.
+// SetPolicy replaces the policy in one step of the kernel. Connections of untrusted code to the outside are cut, unless
+// the new policy refuses nothing. On error the previous policy stays. Call it after Up.
 func (e *Egress) SetPolicy(ctx context.Context, n workorder.NetworkPolicy) error {
 	p, err := newPolicy(n)
 	if err == nil && !slices.Contains(workorder.NetworkModes(), p.mode) {

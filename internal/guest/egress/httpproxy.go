@@ -19,15 +19,13 @@ import (
 )
 
 const (
-	// webIdle bounds a connection's wait for its next request. It is above
-	// most servers' limits (60 to 120 s), so that the servers decide.
+	// webIdle bounds a connection's wait for its next request. It is above most servers' limits, so that they decide.
 	webIdle = 5 * time.Minute
 	// webIdleUpstream bounds the idle connections to one host for one client connection.
 	webIdleUpstream = 1
-	// webIdleAll bounds them for all hosts: a client connection that uses several hosts is rare.
-	webIdleAll = 4
-	// maxRequestHeader and maxResponseHeader bound a message's header, in bytes. net/http holds a header in memory, and its own limits (1 and
-	// 10 MiB) times the allowed client connections exceed a box's memory. Servers and browsers accept less.
+	webIdleAll      = 4
+	// maxRequestHeader and maxResponseHeader bound a message's header, in bytes: net/http's own limits times all
+	// connections exceed a box's memory.
 	maxRequestHeader  = 64 << 10
 	maxResponseHeader = 256 << 10
 	// maxPlaces bounds the hosts whose scope a connection remembers; it exceeds the hosts with idle connections.
@@ -36,8 +34,7 @@ const (
 	copyBuffer = 32 << 10
 )
 
-// httpProxy handles HTTP/1 without TLS. It parses every request and encodes it again: the server reads exactly the
-// checked request, whatever its framing was.
+// httpProxy handles HTTP/1 without TLS. It encodes every request again: the server reads exactly the checked request.
 type httpProxy struct {
 	proxy   *proxy
 	server  *http.Server
@@ -153,19 +150,16 @@ func (hp *httpProxy) Accept() (net.Conn, error) {
 	}
 }
 
-// Close stops the listener.
 func (hp *httpProxy) Close() error {
 	hp.once.Do(func() { close(hp.done) })
 	return nil
 }
 
-// Addr implements net.Listener; its result is not used.
 func (hp *httpProxy) Addr() net.Addr { return &net.TCPAddr{} }
 
 // Get and Put lend buffers to the reverse proxy.
 func (hp *httpProxy) Get() []byte { return hp.buffers.Get().(*[copyBuffer]byte)[:] }
 
-// Put takes a buffer back.
 func (hp *httpProxy) Put(b []byte) { hp.buffers.Put((*[copyBuffer]byte)(b)) }
 
 func (hp *httpProxy) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
@@ -196,8 +190,7 @@ func (hp *httpProxy) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	hp.forward(rw, r, c, a)
 }
 
-// requestHost returns the canonical host of a request. net/http has already replaced the Host header by the
-// host of an absolute URI.
+// requestHost returns the canonical host of a request; net/http has replaced Host by the host of an absolute URI.
 func requestHost(r *http.Request, c *client) (string, bool) {
 	h := r.Host
 	if h == "" {

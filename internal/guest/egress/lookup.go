@@ -19,8 +19,7 @@ const (
 	// lookupParallel bounds the concurrent upstream queries.
 	lookupParallel = 64
 	// cacheTime is how long an answer is used; it is far below clients' cache times.
-	cacheTime = 30 * time.Second
-	// cacheNames bounds the cached answers.
+	cacheTime  = 30 * time.Second
 	cacheNames = 4096
 	// hostsTime is the time between checks of /etc/hosts: services enter their names while a box starts.
 	hostsTime = time.Second
@@ -42,10 +41,6 @@ type lookup struct {
 type cached struct {
 	addrs []netip.Addr // empty if the name does not exist
 	until time.Time
-}
-
-func newLookup(upstream []netip.AddrPort, hosts *hostsFile) *lookup {
-	return &lookup{upstream: upstream, hosts: hosts, slots: make(chan struct{}, lookupParallel), cache: map[string]cached{}}
 }
 
 // addresses resolves a canonical name; an address resolves to itself.
@@ -116,7 +111,6 @@ func askOne(ctx context.Context, up netip.AddrPort, name string) ([]netip.Addr, 
 	return all, err
 }
 
-// hostsFile is /etc/hosts, which belongs to root.
 type hostsFile struct {
 	path string
 
@@ -195,8 +189,7 @@ func resolvConf(path string) (servers []netip.Addr, search []string, err error) 
 	return servers, search, nil
 }
 
-// maxNames bounds the names with a synthetic address. It is below the size of the
-// range (131,072) and far above a run's needs; only a domain with a wildcard can exhaust it.
+// maxNames bounds the names with a synthetic address; only a domain with a wildcard can exhaust it.
 const maxNames = 32768
 
 // pool assigns synthetic addresses to names, for the life of the box.

@@ -17,7 +17,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// The kernel's log of packets (linux/netfilter/nfnetlink_log.h).
 const (
 	nflogSubsystem = 4
 	nflogPacket    = nflogSubsystem << 8

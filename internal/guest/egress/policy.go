@@ -54,8 +54,7 @@ func (p policy) explicit(host string, port uint16) bool {
 	return slices.ContainsFunc(p.rules, func(r workorder.AllowRule) bool { return r.Port == port && r.Names(host) })
 }
 
-// inside reports whether a name may resolve to that private address at a port, by the name's own rule or by one
-// for the address.
+// inside reports whether a name may resolve to that private address, by the name's own rule or by one for the address.
 func (p policy) inside(host string, port uint16, a netip.Addr) bool {
 	return slices.ContainsFunc(p.rules, func(r workorder.AllowRule) bool {
 		return r.Private && r.Match(host, port) || r.Match(a.String(), port)
@@ -70,11 +69,6 @@ func (p policy) insideFix(host string, port uint16, exact bool) string {
 	}
 	r.Private = true
 	return r.Line()
-}
-
-// resolves reports whether the resolver knows the name, for any port.
-func (p policy) resolves(name string) bool {
-	return p.learn || p.named(name)
 }
 
 func (p policy) named(name string) bool {
@@ -103,8 +97,7 @@ func fix(host string, port uint16) string {
 	return workorder.AllowRuleFor(host, port).Line()
 }
 
-// canonical returns a name in the form that rules use; ok is false if it is not a host name. An address is
-// returned in its canonical form.
+// canonical returns a name or address in the form that rules use; ok is false if it is neither.
 func canonical(s string) (host string, ok bool) {
 	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
 		return a.Unmap().WithZone("").String(), true
@@ -132,8 +125,7 @@ func metadataRanges() []netip.Prefix {
 	return all
 }
 
-// never returns why the policy never allows an address; "" if it may be allowed. own are
-// addresses and ranges of the box itself.
+// never returns why the policy never allows an address; "" if it may be allowed. own are the box's ranges.
 func never(a netip.Addr, own []netip.Prefix) string {
 	a = a.Unmap().WithZone("")
 	for _, p := range metadataRanges() {

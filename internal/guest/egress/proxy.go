@@ -14,16 +14,13 @@ import (
 )
 
 const (
-	// maxConns bounds the connections through the proxy; each takes two descriptors
-	// and, while it transfers bytes, two pipes.
+	// maxConns bounds the connections through the proxy; each takes two descriptors and two pipes.
 	maxConns = 4096
 	// helloTime bounds the wait for a client's first bytes, slow clients on a loaded box included.
 	helloTime = 10 * time.Second
-	// refusedTime bounds that wait for a connection that will be refused
-	// anyway: the bytes only decide the form of the refusal.
+	// refusedTime bounds that wait for a connection that will be refused anyway.
 	refusedTime = 250 * time.Millisecond
-	// unclearTime is between the two: enough for a TLS or HTTP client on a busy box, and bearable for a client that
-	// waits for its server.
+	// unclearTime is between the two: bearable for a client that waits for its server.
 	unclearTime = 2 * time.Second
 	// acceptPause keeps a box without free descriptors from spinning.
 	acceptPause = 50 * time.Millisecond
@@ -140,7 +137,7 @@ func (p *proxy) handle(ctx context.Context, t *net.TCPConn) (kept bool) {
 	case v != refused && c.name != "" && !isWeb(dst.Port()):
 		return p.either(ctx, c, v)
 	}
-	return p.sniff(ctx, c, v)
+	return p.decide(ctx, c, v, c.listen(p.patience(c)))
 }
 
 func (c *client) host() string {
@@ -163,8 +160,7 @@ func (p *proxy) by(c *client) func() string {
 
 func isWeb(port uint16) bool { return port == 80 || port == 443 }
 
-// nameOf returns the name of a destination: the resolver assigned its address, or /etc/hosts has it under a
-// name that a rule allows there.
+// nameOf returns the name of a destination, by the resolver or by /etc/hosts if a rule allows the name there.
 func (p *proxy) nameOf(dst netip.AddrPort) string {
 	if n, ok := p.pool.name(dst.Addr()); ok {
 		return n
@@ -192,7 +188,7 @@ func (p *proxy) connect(ctx context.Context, c *client, host string, v verdict, 
 	splice(c.TCPConn, up)
 }
 
-// reached connects to the host and records it. It returns nil if that failed and the client has received the reason.
+// reached connects to the host and records it. After a failure it returns nil, and the client has the reason.
 func (p *proxy) reached(ctx context.Context, c *client, host string, v verdict, raw bool) *net.TCPConn {
 	up, to, err := p.dial(ctx, host, c.dst.Port())
 	if forbidden, ok := errors.AsType[errForbidden](err); ok {
@@ -238,22 +234,17 @@ func (p *proxy) refuse(c *client, a attempt) {
 		return
 	}
 	_ = c.SetDeadline(time.Now().Add(lingerTime))
-	_, _ = c.Write(accessDenied())
+	_, _ = c.Write([]byte{21, 3, 1, 0, 2, 2, 49}) // the TLS alert access_denied
 	_ = c.CloseWrite()
 	_, _ = io.Copy(io.Discard, io.LimitReader(c.TCPConn, maxHello)) // closing with unread bytes would drop the alert
 	c.Close()
 }
 
-// accessDenied returns a fatal TLS alert (RFC 8446, 6.2).
-func accessDenied() []byte { return []byte{21, 3, 1, 0, 2, 2, 49} }
-
-// firstTime is how long the proxy waits for a client's first bytes before it connects, on ports where the server
-// may speak first. A client that speaks first does so at once, because its connection to the proxy is on loopback; a slower
-// one costs its server an extra connection.
+// firstTime is how long the proxy waits for a client's first bytes before it connects, on ports where the server may
+// speak first.
 const firstTime = 20 * time.Millisecond
 
-// either serves a port on which client or server may speak first. A rule with this port allows any protocol
-// there, but TLS and HTTP must not ask for another host.
+// either serves a port on which client or server may speak first. TLS and HTTP must not ask for another host there.
 func (p *proxy) either(ctx context.Context, c *client, v verdict) (kept bool) {
 	if spoken := c.listen(firstTime); spoken != clientSilent {
 		return p.decide(ctx, c, v, spoken)

@@ -14,20 +14,17 @@ import (
 )
 
 const (
-	// tableName is the table that only this package uses.
 	tableName = "sandbox_agent"
 	// logGroup is the group in which the kernel reports refused packets. Other tools use low numbers.
 	logGroup = 5218
-	// logRate and logBurst bound the reports, in packets: users need the first attempts,
-	// and a flood must not use up the box's CPU.
+	// logRate and logBurst bound the reports, in packets: a flood must not use up the box's CPU.
 	logRate, logBurst = 20, 50
 	// logBytes is the reported part of a packet: an IPv6 header and ports.
 	logBytes = 128
 	// engineMark marks connections that the engine opened before Seal, which ends them.
 	engineMark = 0x5ea1
-	// trustedMark marks connections that boot itself opened. The kernel decides where a connection goes with its
-	// first packet: without the mark, a datagram of untrusted code from a port that boot used some seconds ago
-	// would belong to boot's connection, and leave the box.
+	// trustedMark marks connections that boot opened. Without it, a datagram of untrusted code from a port that boot
+	// used some seconds ago would belong to boot's connection and leave the box.
 	trustedMark = 0x5ea2
 
 	// The log prefixes that tell the reasons.
@@ -35,8 +32,7 @@ const (
 	prefixPolicy   = "policy"
 )
 
-// neighbours are the ICMPv6 messages for neighbour discovery and multicast groups.
-// Only the kernel sends them: untrusted code has no raw sockets on the box's interfaces.
+// neighbours are the ICMPv6 messages for neighbour discovery and multicast groups, which only the kernel sends.
 const neighbours = "icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, " +
 	"mld-listener-report, mld-listener-done, mld2-listener-report }"
 
@@ -61,10 +57,7 @@ type kernelState struct {
 	switched  bool           // another policy was in force: its connections may be open
 }
 
-// ruleset returns the input of nft that replaces the whole table in one transaction.
-//
-// An interface that is neither outside nor a bridge (added to the box from outside during the run) is in no
-// rule and so refused.
+// ruleset returns the input of nft that replaces the whole table. An interface that is neither outside nor a bridge is refused.
 func ruleset(s kernelState) string {
 	w := &writer{}
 	w.line("table inet %s {}", tableName)
@@ -121,7 +114,6 @@ func (w *writer) set(name, typ string, interval bool, elements []string) {
 	w.close()
 }
 
-// addresses writes a set for each family.
 func (w *writer) addresses(name string, all []netip.Prefix) {
 	var v4, v6 []string
 	for _, p := range all {
@@ -152,9 +144,8 @@ func (w *writer) sets(s kernelState) {
 	w.addresses("loop_resolver", singles(loopResolvers(s.resolvers)))
 }
 
-// loopResolvers are resolvers on loopback that are not the box's own, as engines
-// provide them in user-defined networks: a program of the engine answers, also on a further port
-// of its own. 127.0.0.1 and ::1 stay open, because the box's services listen there.
+// loopResolvers are resolvers on loopback that an engine provides in user-defined networks. 127.0.0.1 and ::1 stay
+// open, because the box's services listen there.
 func loopResolvers(all []netip.Addr) []netip.Addr {
 	var r []netip.Addr
 	for _, a := range all {
@@ -185,8 +176,7 @@ func (s kernelState) engine() string { return fmt.Sprintf("meta skuid 0 meta skg
 
 const port53 = "meta l4proto { tcp, udp } th dport 53"
 
-// divert sends DNS to the resolver and, in restricted, TCP to the proxy. It comes
-// before the outer engine's rules, which handle its own resolver.
+// divert sends DNS to the resolver and, in restricted, TCP to the proxy, before the outer engine's own rules.
 func (w *writer) divert(s kernelState) {
 	proxy := func(match string) {
 		if s.mode == workorder.NetworkRestricted {
@@ -250,8 +240,7 @@ func (w *writer) output(s kernelState) {
 		w.line("ct mark %#x ct direction original meta l4proto tcp reject with tcp reset", engineMark)
 		w.line("ct mark %#x ct direction original drop", engineMark)
 	}
-	// A packet without a socket has no owner and matches neither: the kernel's own resets, and unsent data of a
-	// closed socket.
+	// A packet without a socket matches neither: the kernel's own resets, and unsent data of a closed socket.
 	w.line("ct mark %#x ct direction original meta skuid != 0 goto refuse", trustedMark)
 	w.line("ct mark %#x ct direction original meta skgid != 0 goto refuse", trustedMark)
 	if s.switched && s.mode != workorder.NetworkFull {
@@ -322,7 +311,7 @@ func (w *writer) refuse(name, prefix string, unlogged bool) {
 	w.close()
 }
 
-// applyTime bounds one change of the rules: it takes milliseconds, and the first one can load kernel modules.
+// applyTime bounds one change of the rules; the first one can load kernel modules.
 const applyTime = 10 * time.Second
 
 // apply replaces the rules in one transaction: either all new ones are in force or all old ones.

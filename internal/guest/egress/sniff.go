@@ -14,7 +14,6 @@ import (
 
 const noRule = "no rule of network.allow allows it"
 
-// clientProtocol is the protocol of a client's first bytes.
 type clientProtocol int
 
 const (
@@ -73,8 +72,7 @@ func (c *client) listen(wait time.Duration) clientProtocol {
 	}
 }
 
-// patience bounds a client's silence. On web ports the client speaks first. Elsewhere a
-// refusal is likely: only an address at a rule's port can still turn out to be that rule's host.
+// patience bounds a client's silence. On web ports the client speaks first; elsewhere a refusal is likely.
 func (p *proxy) patience(c *client) time.Duration {
 	port := c.dst.Port()
 	switch {
@@ -86,12 +84,7 @@ func (p *proxy) patience(c *client) time.Duration {
 	return refusedTime
 }
 
-// sniff decides by the client's first bytes. v is the verdict on the destination; kept is as in handle.
-func (p *proxy) sniff(ctx context.Context, c *client, v verdict) (kept bool) {
-	return p.decide(ctx, c, v, c.listen(p.patience(c)))
-}
-
-// decide is sniff after the client's first bytes are known.
+// decide decides on a connection by the client's first bytes.
 func (p *proxy) decide(ctx context.Context, c *client, v verdict, spoken clientProtocol) (kept bool) {
 	host, port := c.host(), c.dst.Port()
 	switch spoken {
@@ -108,8 +101,7 @@ func (p *proxy) decide(ctx context.Context, c *client, v verdict, spoken clientP
 		p.web.take(c)
 		return true
 	}
-	// For these protocols only the destination is known. At an allowed name's web
-	// port they could be an odd form of HTTP that asks for another host.
+	// For these protocols only the destination is known. At a web port they could be an odd form of HTTP.
 	switch {
 	case v == learned, v == allowed && p.policy.explicit(host, port):
 		p.connect(ctx, c, host, v, true)
@@ -131,8 +123,7 @@ func (p *proxy) fix(host string, port uint16) string {
 	return fix(host, port)
 }
 
-// hello reads a TLS handshake up to the server name and decides on that. no is the refusal, nil if allowed;
-// host is the host to connect to.
+// hello reads a TLS handshake up to the server name and decides on that. no is the refusal, nil if allowed.
 func (p *proxy) hello(c *client, v verdict) (host string, _ verdict, no *attempt) {
 	port := c.dst.Port()
 	_ = c.SetReadDeadline(time.Now().Add(helloTime))
@@ -164,8 +155,7 @@ func (p *proxy) hello(c *client, v verdict) (host string, _ verdict, no *attempt
 }
 
 const (
-	// maxHello bounds a ClientHello, in bytes: real ones with post-quantum keys and
-	// session tickets stay below 4 KiB, and Go's and OpenSSL's servers accept no more.
+	// maxHello bounds a ClientHello, in bytes: real ones stay below 4 KiB, and Go's and OpenSSL's servers accept no more.
 	maxHello = 64 << 10
 	// maxRecord is the largest TLS record (RFC 8446, 5.1).
 	maxRecord = 1 << 14
@@ -181,8 +171,7 @@ const (
 
 var errHello = errors.New("malformed TLS ClientHello")
 
-// clientHello reads a whole ClientHello, which may span several
-// records, and returns its server name, or "" if there is none.
+// clientHello reads a ClientHello, which may span records, and returns its server name, or "" if there is none.
 func clientHello(r io.Reader) (name string, err error) {
 	var msg []byte
 	for {
@@ -248,8 +237,7 @@ func (c *cursor) uint16() int {
 	return 0
 }
 
-// serverName returns the host name in the body of a ClientHello. It rejects ambiguous messages: a duplicate
-// extension, two names, trailing bytes.
+// serverName returns the host name in a ClientHello. It rejects duplicates and trailing bytes.
 func serverName(body []byte) (string, error) {
 	c := &cursor{b: body}
 	c.take(helloFixed)
