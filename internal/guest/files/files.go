@@ -1,15 +1,7 @@
-// Package files reads, writes and watches files of a sandbox for clients outside, with the rights of the
-// sandbox's user.
+// Package files reads, writes and watches files of a sandbox for clients outside, with the rights of the sandbox's user.
 //
-// The guest often runs as root, and the user is another. It would be wrong if root checked a path and then
-// opened it for the user: in between, the path can become a link. So this package checks no rights. A
-// separate process that runs as the user (Main) makes all file system calls, and the kernel checks each of
-// them, whatever links and races a path involves. A thread of the guest with the user's rights would work for
-// most paths, but not for /proc/self: a thread always opens the files of its own process there.
-//
-// The process starts at the first request and serves all of them (New), since a start takes as long as a
-// hundred small requests. It ends when there are no more requests, so that an idle guest needs no memory for
-// it.
+// A separate process that runs as the user (Main) makes all file system calls, so that the kernel checks the user's rights whatever
+// links and races a path involves. A thread with the user's rights is not enough: in /proc/self it opens the files of its own process.
 package files
 
 import (
