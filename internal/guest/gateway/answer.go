@@ -18,8 +18,7 @@ import (
 const (
 	// maxErrorBody bounds the part of a server's error that is passed on, in bytes.
 	maxErrorBody = 1 << 20
-	// chunk is the size of one read of an answer, in bytes.
-	chunk = 32 << 10
+	chunk        = 32 << 10
 )
 
 func (c *call) answer(resp *http.Response) *refusal {
@@ -179,8 +178,7 @@ func (c *call) passResponse(resp *http.Response) *refusal {
 	return nil
 }
 
-// passWhole reads an answer in one piece and counts it before the client gets it, so that
-// no client has an uncounted answer.
+// passWhole reads an answer in one piece and counts it before the client gets it.
 func (c *call) passWhole(resp *http.Response, meter *meter) *refusal {
 	b, err := meter.hold.fill(resp.Body, maxJSON)
 	switch {
@@ -213,8 +211,7 @@ func (c *call) passWhole(resp *http.Response, meter *meter) *refusal {
 	return nil
 }
 
-// stream copies an answer in pieces. Each is counted, then sent and flushed.
-// It reports whether the whole answer arrived. An uncounted answer ends with its client.
+// stream copies an answer in pieces: each is counted, then sent. It reports whether the whole answer arrived.
 func (c *call) stream(body io.Reader, meter *meter) (whole bool) {
 	buf := make([]byte, chunk)
 	here := c.client.flush()
@@ -250,10 +247,9 @@ func (c *call) stream(body io.Reader, meter *meter) (whole bool) {
 
 // client writes the answer to the agent: in chunks, each with its own deadline, and with keys masked.
 type client struct {
-	w     http.ResponseWriter
-	conn  *http.ResponseController
-	limit time.Duration // for a chunk
-	// masked writes to the client with keys masked.
+	w      http.ResponseWriter
+	conn   *http.ResponseController
+	limit  time.Duration // for a chunk
 	masked io.WriteCloser
 	// gone means that the client has hung up or takes nothing more.
 	gone atomic.Bool
@@ -262,14 +258,12 @@ type client struct {
 	sent   int64 // bytes
 }
 
-// patience sets the client's deadline for the next chunk.
 func (c *client) patience() {
 	_ = c.conn.SetWriteDeadline(time.Now().Add(c.limit)) // a writer without deadlines has no slow client either
 }
 
 var errGone = errors.New("the client has gone")
 
-// Write implements io.Writer for the key masker.
 func (c *client) Write(b []byte) (int, error) {
 	all := len(b)
 	for len(b) > 0 {
@@ -287,8 +281,8 @@ func (c *client) Write(b []byte) (int, error) {
 	return all, nil
 }
 
-// put writes to the client with keys masked; it returns false if the client is gone. Only a tail that may begin a key is held back.
-// Keys contain no line end, so stream events are never held back.
+// put writes to the client with keys masked; it returns false if the client is gone. Only a tail that may begin a key
+// is held back.
 func (c *client) put(b []byte) bool {
 	_, _ = c.masked.Write(b) // an error means that the client has gone
 	return c.flush()

@@ -24,8 +24,7 @@ type member struct {
 	from, to int
 }
 
-// body is the JSON object of a request, byte for byte. Prompt caches depend on its
-// bytes, and it is large: no part of it is copied.
+// body is the JSON object of a request, byte for byte: prompt caches depend on its bytes. No part is copied.
 type body struct {
 	raw     []byte
 	members []member
@@ -149,7 +148,6 @@ func (b body) has(name string) bool {
 	return v != nil && string(v) != "null"
 }
 
-// edit is the replacement of a part of a body.
 type edit struct {
 	from, to int
 	by       string
@@ -178,8 +176,7 @@ func (e edit) apply(raw []byte) []byte {
 // maxHeld bounds the memory of all bodies at one time, in bytes: requests, answers, and copies of them.
 const maxHeld = 4 * maxRequest
 
-// firstRead is the memory that a body gets before any of it has arrived, in bytes. The length that a
-// client declares reserves nothing.
+// firstRead is the memory that a body gets before any of it has arrived: a declared length reserves nothing.
 const firstRead = 16 << 10
 
 var (
@@ -187,7 +184,6 @@ var (
 	errTooLong = errors.New("the body is too long")
 )
 
-// memoryLimit accounts for the memory of all bodies.
 type memoryLimit struct {
 	mu   sync.Mutex
 	free int64

@@ -11,18 +11,15 @@ import (
 )
 
 const (
-	// turnTime bounds a request's wait for others that may use up the budget:
-	// longer than models take for an answer. Then the client may try again.
+	// turnTime bounds a request's wait for others that may use up the budget. Then the client may try again.
 	turnTime = 10 * time.Minute
-	// bytesPerToken converts sizes into tokens where there is no count: English text has
-	// four bytes a token, code and other languages about three.
+	// bytesPerToken converts sizes into tokens: English text has four bytes a token, code about three.
 	bytesPerToken = 3
 	// usualOutput is the assumed output of a call, in tokens, when the server did not answer at all.
 	usualOutput = 4096
 	// fastest exceeds the speed of every model in prices.json, in tokens a second, thoughts and faster services included.
 	fastest = 500
-	// inFlight is the output, in tokens, that a server may write before it notices that its reader has gone: two seconds at
-	// the fastest.
+	// inFlight is the output, in tokens, that a server may write before it notices that its reader has gone.
 	inFlight = 2 * fastest
 	// maxCut bounds the broken-off answers that are kept for a later report.
 	maxCut = 1000
@@ -30,17 +27,14 @@ const (
 
 // budget counts the usage and enforces the budget.
 //
-// A request may begin while the spent sum is below the budget. Its cost is known only at its end, so one request at a
-// time may exceed the budget. Concurrent requests reserve their highest cost, by prompt and allowed answer, or the cost
-// of the dearest request so far if that is more. A request that does not fit next to the running ones waits for them.
-// Before any cost is known, all wait for the first, unless its client has given it up. So the budget is exceeded by at
-// most one request that runs alone, or by the amount by which the running ones together cost more than they reserved: a
-// server can do work that the request does not show.
+// A request may begin while the spent sum is below the budget. Its cost is known only at its end, so one request alone
+// may exceed the budget. Concurrent requests reserve their highest cost, by prompt and allowed answer, or the cost of
+// the dearest request so far. A request that does not fit next to the running ones waits. Before any cost is known, all
+// wait for the first.
 //
-// The received part of a broken-off answer is cost. The server may bill more: that is a reserve, which is
-// shown apart until the provider reports the usage. The reserve counts for the budget if the client gave the
-// call up, or requested so much at a time that it was not read: otherwise an agent could get around the
-// budget that way. It does not count if the server broke off, because nothing in the box caused that.
+// The received part of a broken-off answer is cost. The rest that the server may bill is a reserve until the provider
+// reports the usage. The reserve counts for the budget if the client broke off, or requested so much that the answer
+// was not read: otherwise an agent could get around the budget. It does not count if the server broke off.
 type budget struct {
 	mu     sync.Mutex
 	budget *float64
@@ -63,10 +57,6 @@ type budget struct {
 	changed chan struct{} // closed and replaced when a request ends or the budget changes
 }
 
-func newBudget() *budget {
-	return &budget{over: make(chan struct{}), changed: make(chan struct{}), running: map[*callCost]bool{}, cut: map[string]*callCost{}}
-}
-
 type callCost struct {
 	budget  *budget
 	reserve float64 // the most that it can cost, by its content
@@ -78,7 +68,7 @@ type callCost struct {
 	model   string  // the requested model, if its answer broke off
 }
 
-// most is the highest total cost of the request. l.mu is held.
+// most is the highest total cost of the request. b.mu is held.
 func (c *callCost) most() float64 { return max(c.reserve, c.budget.dearest) }
 
 func (b *budget) notify() {
@@ -145,7 +135,7 @@ func (b *budget) tryEnter(model string, most float64, priced bool) (*callCost, *
 	return c, nil, nil
 }
 
-// refuse returns why no request may pass at all. l.mu is held and there is a budget.
+// refuse returns why no request may pass at all. b.mu is held and there is a budget.
 func (b *budget) refuse(model string, priced bool) *refusal {
 	const what = "; add its price to gateway.prices of the project, or drop max_budget_usd"
 	switch {
@@ -172,11 +162,11 @@ func (b *budget) refuse(model string, priced bool) *refusal {
 	return nil
 }
 
-// spent is the sum that counts for the budget. l.mu is held.
+// spent is the sum that counts for the budget. b.mu is held.
 func (b *budget) spent() float64 { return b.usd + b.held }
 
-// attended reports whether a client waits for a running request. Requests without a client do not count: they may take long, and
-// their highest cost is known. l.mu is held.
+// attended reports whether a client waits for a running request. Others do not count: their highest cost is known. b.mu
+// is held.
 func (b *budget) attended() bool {
 	for c := range b.running {
 		if !c.left {
@@ -186,7 +176,7 @@ func (b *budget) attended() bool {
 	return false
 }
 
-// open is the possible further cost of the running requests. l.mu is held.
+// open is the possible further cost of the running requests. b.mu is held.
 func (b *budget) open() (usd float64) {
 	for c := range b.running {
 		usd += max(c.most()-c.usd, 0)
@@ -222,8 +212,7 @@ func (c *callCost) final() {
 	c.budget.known = true
 }
 
-// breakOff records the request's possible cost beyond the known one. holds means that it counts for the budget. id is
-// the provider's answer id, if there is one; model is the requested one.
+// breakOff records the possible cost beyond the known one. id is the provider's answer id, or "".
 func (c *callCost) breakOff(beyond float64, holds bool, id, model string) {
 	b := c.budget
 	b.mu.Lock()
@@ -239,7 +228,7 @@ func (c *callCost) breakOff(beyond float64, holds bool, id, model string) {
 	}
 }
 
-// cutOf returns the requested model of the broken-off answer with that id; ok is false if there is none or its usage was reported already.
+// cutOf returns the requested model of the broken-off answer with that id; ok is false if its usage is not awaited.
 func (b *budget) cutOf(id string) (model string, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -289,7 +278,7 @@ func (b *budget) usage() (workorder.Usage, int64) {
 	return b.account(), b.requests
 }
 
-// account returns the usage so far. l.mu is held.
+// account returns the usage so far. b.mu is held.
 func (b *budget) account() workorder.Usage {
 	u := b.sum
 	u.ReservedUSD, u.Estimated = b.reserved, b.estimated
@@ -301,8 +290,7 @@ func (b *budget) account() workorder.Usage {
 	return u
 }
 
-// settle returns the usage once only the gateway waits for requests. If ctx ends
-// first, the possible cost of the running ones is reserved.
+// settle returns the usage once only the gateway waits for requests, or at ctx's end with the possible cost of running ones.
 func (b *budget) settle(ctx context.Context) (workorder.Usage, int64) {
 	for {
 		b.mu.Lock()

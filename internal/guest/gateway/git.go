@@ -26,10 +26,8 @@ import (
 const (
 	// refreshEvery is the allowed age of the mirror: one git command asks for the refs once or twice within a moment.
 	refreshEvery = 2 * time.Second
-	// refreshTime bounds the fetch from the remote.
-	refreshTime = 5 * time.Minute
-	// headerTime bounds the reading of a request's header.
-	headerTime = 10 * time.Second
+	refreshTime  = 5 * time.Minute
+	headerTime   = 10 * time.Second
 
 	prefix = "/origin"
 )
@@ -119,8 +117,8 @@ func (g *Git) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPost && rest == "git-upload-pack":
 		g.uploadPack(w, r)
 	case !strings.HasPrefix(r.URL.Path, prefix+"/") && r.Method == http.MethodGet && strings.HasPrefix(g.Remote, "http"):
-		// Another repository whose URL has the remote's as a prefix: git's insteadOf
-		// matches prefixes. Redirect it to its own server, without a credential.
+		// Another repository whose URL has the remote's as a prefix, which git's insteadOf matches: redirect it without
+		// a credential.
 		http.Redirect(w, r, g.Remote+strings.TrimPrefix(r.URL.RequestURI(), prefix), http.StatusFound)
 	default:
 		http.Error(w, "only `git fetch` from the task's own remote is possible here\n", http.StatusForbidden)
@@ -155,8 +153,7 @@ func protocol(r *http.Request) string {
 	return ""
 }
 
-// Only serves another bare repository, without refresh, until back is called. An answer that has begun continues; the caller
-// has to end processes that must not see it.
+// Only serves another bare repository, without refresh, until back is called. An answer that has begun continues.
 func (g *Git) Only(repository string) (back func()) {
 	set := func(to string) {
 		g.mu.Lock()
@@ -173,8 +170,7 @@ func (g *Git) repository() string {
 	return cmp.Or(g.only, g.Mirror)
 }
 
-// refresh waits until the mirror is fresh. All waiting requests share one fetch. The fetch belongs to the box, so that
-// the first client may go away; each request waits as long as its context allows.
+// refresh waits until the mirror is fresh. All waiting requests share one fetch, which survives its first client.
 func (g *Git) refresh(ctx context.Context) error {
 	g.mu.Lock()
 	if g.only != "" || g.flight == nil && time.Since(g.fetched) < refreshEvery {
@@ -208,7 +204,7 @@ func (g *Git) fetch(f *flight) {
 	close(f.done)
 }
 
-// The limits of the git gateway, whatever the agent requests: it runs in boot, and its processes are root's.
+// Limits of the git gateway: it runs in boot, and its processes are root's.
 const (
 	// maxServed bounds the git processes at one time. A clone with submodules and an agent's few worktrees need several.
 	maxServed = 8
@@ -219,14 +215,11 @@ const (
 	maxGitConns = 64
 	// maxGitHeader bounds a request's header, in bytes: git sends a few hundred.
 	maxGitHeader = 32 << 10
-	// maxGitBody bounds a request's body, in bytes, packed or unpacked: 50 for each ref wanted or had, and a
-	// repository with 300,000 refs is among the largest known.
-	maxGitBody = 16 << 20
-	// gitBodyTime bounds reading the body, over loopback.
+	// maxGitBody bounds a request's body, in bytes, packed or unpacked: 50 for each of some 300,000 refs.
+	maxGitBody  = 16 << 20
 	gitBodyTime = time.Minute
 	// gitRunTime bounds one answer: a clone of gigabytes takes minutes.
-	gitRunTime = 30 * time.Minute
-	// gitWriteTime bounds one write to the client.
+	gitRunTime   = 30 * time.Minute
 	gitWriteTime = 2 * time.Minute
 )
 
@@ -379,8 +372,8 @@ func (g *Git) run(r *http.Request, body io.Reader, out *patient, opts ...string)
 	return err
 }
 
-// feed returns a pipe that is fed from body, and a channel for the copy's error. If the child had a plain reader as
-// input, waiting for the child would also wait for the client.
+// feed returns a pipe that is fed from body, and a channel for the copy's error: with a plain reader as input, waiting
+// for the child would also wait for the client.
 func feed(body io.Reader) (*os.File, <-chan error, error) {
 	fed := make(chan error, 1)
 	if body == nil {

@@ -9,11 +9,9 @@ import (
 )
 
 const (
-	// maxLine bounds one line of a stream, in bytes. The last event of a response
-	// repeats all of it; a longer line passes unread.
+	// maxLine bounds one line of a stream, in bytes; a longer line passes unread.
 	maxLine = 16 << 20
-	// maxJSON bounds an answer in one piece, in bytes: a thousand embeddings have thirty megabytes.
-	// A longer one passes unread.
+	// maxJSON bounds an answer in one piece, in bytes; a longer one passes unread.
 	maxJSON = 64 << 20
 )
 
@@ -136,7 +134,6 @@ func (m *meter) event(data []byte) {
 	}
 }
 
-// end is called when a stream is over.
 func (m *meter) end() {
 	if len(m.line) > 0 {
 		m.endLine(m.line)
@@ -145,8 +142,7 @@ func (m *meter) end() {
 	m.flush()
 }
 
-// maxTokens exceeds the use of any one call: the largest context windows have a
-// few million tokens. A larger or negative number is no valid count.
+// maxTokens exceeds the use of any one call. A larger or negative number is no valid count.
 const maxTokens = 1 << 30
 
 // tokens are the normalised counts of one call: input without cached tokens, output with reasoning.
@@ -185,8 +181,7 @@ type usageState struct {
 	said int64
 }
 
-// usageParser understands the bodies of one API. object gets each JSON object of the answer: the
-// whole of it, or one event of a stream.
+// usageParser understands the bodies of one API. object gets each JSON object of the answer, whole or one event.
 type usageParser interface {
 	object(r *usageState, b []byte)
 }
@@ -209,7 +204,6 @@ func (r *usageState) take(t tokens) bool {
 	return true
 }
 
-// anthropicUsage is the usage of the Messages API.
 type anthropicUsage struct {
 	Input      *int64 `json:"input_tokens"`
 	Output     *int64 `json:"output_tokens"`
@@ -252,8 +246,7 @@ type anthropicBody struct {
 	} `json:"content_block"`
 }
 
-// anthropicParser reads messages. Its stream gives the prompt's tokens at the beginning and
-// totals from then on; absent totals keep their value.
+// anthropicParser reads messages. Its stream begins with the prompt's tokens; later totals replace earlier ones.
 type anthropicParser struct{ plain tokens }
 
 func (s *anthropicParser) object(r *usageState, b []byte) {
@@ -339,8 +332,7 @@ func (s *anthropicParser) add(r *usageState, u *anthropicUsage) bool {
 	return r.take(t)
 }
 
-// openaiUsage is the usage of chat completions, completions and embeddings
-// (prompt_tokens, …) and of responses (input_tokens, …). The prompt's tokens include the cached ones.
+// openaiUsage is the usage of all of OpenAI's APIs. The prompt's tokens include the cached ones.
 type openaiUsage struct {
 	Prompt        *int64         `json:"prompt_tokens"`
 	Completion    int64          `json:"completion_tokens"`
@@ -384,7 +376,6 @@ type openaiItem struct {
 	Type string `json:"type"`
 }
 
-// openaiParser reads chat completions, completions, embeddings and responses.
 type openaiParser struct{}
 
 func (openaiParser) object(r *usageState, b []byte) {

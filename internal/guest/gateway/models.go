@@ -1,25 +1,4 @@
-// Package gateway gives the agent access to the services that need a credential: the task's remote and the models. It
-// listens on loopback and holds the credentials in the memory of boot. The agent has none.
-//
-// # Git
-//
-// The agent's git is configured, at system scope, to use the gateway instead of the remote. The gateway fetches into
-// the trusted mirror with the credential and serves the mirror read-only (git.go). HTTP and SSH remotes work alike. A
-// push is refused with the reason.
-//
-// # Models
-//
-// Programs find the gateway by ANTHROPIC_BASE_URL and OPENAI_BASE_URL. The variables
-// of the keys contain placeholders (auth.go). The gateway passes only the requests that a model needs (request.go,
-// body.go, headers.go), replaces the placeholder with the key, and streams the answer unbuffered (proxy.go,
-// answer.go). It never retries and never follows a redirect. It counts tokens and cost (usage.go,
-// meter.go, prices.go, account.go), enforces the budget and the requests per minute (budget.go), bounds the memory
-// of all bodies together (bodies.go), and writes an audit line without bodies (audit.go).
-//
-// A call that reached a server is read to its end, even if its client hangs up: the server bills it in any case.
-//
-// A refusal has the format of the provider's own errors (refuse.go), so that every program can show it. A refusal for the
-// budget is HTTP 400, which no agent retries.
+// Package gateway gives the agent access to the task's remote and the models, and keeps the credentials of both in boot's memory.
 package gateway
 
 import (
@@ -42,17 +21,13 @@ import (
 )
 
 const (
-	// dialTime and tlsTime bound how long a server may take to be reached.
 	dialTime = 15 * time.Second
 	tlsTime  = 15 * time.Second
-	// answerTime bounds the wait for the beginning of an answer. An answer that is not streamed begins when the
-	// model is done, for which the SDKs of both providers allow ten minutes. It also bounds reading
-	// an answer whose client has gone.
+	// answerTime bounds the wait for the beginning of an answer, which may come when the model is done, and the reading
+	// of an answer whose client has gone.
 	answerTime = 15 * time.Minute
-	// bodyTime bounds the reading of a request's body, which comes over loopback.
-	bodyTime = 2 * time.Minute
-	// idleTime is how long a connection without a request is kept.
-	idleTime = 90 * time.Second
+	bodyTime   = 2 * time.Minute
+	idleTime   = 90 * time.Second
 	// stopTime bounds Stop's wait for requests that it has cut off.
 	stopTime = 2 * time.Second
 	// maxHeader bounds the headers of clients and servers, in bytes.
@@ -127,8 +102,10 @@ func NewModels(c ModelsConfig) (*Models, error) {
 		return nil, err
 	}
 	m := &Models{
-		log: c.Log, routes: map[string]*route{}, prices: prices, budget: newBudget(), rate: newBucket(c.Gateway.RequestsPerMinute),
-		audit: auditor{out: c.Audit, log: c.Log}, limits: c.limits,
+		log: c.Log, routes: map[string]*route{}, prices: prices,
+		budget: &budget{over: make(chan struct{}), changed: make(chan struct{}), running: map[*callCost]bool{}, cut: map[string]*callCost{}},
+		rate:   newBucket(c.Gateway.RequestsPerMinute),
+		audit:  auditor{out: c.Audit, log: c.Log}, limits: c.limits,
 	}
 	if m.judge, err = newJudge(c.Network, &c.Gateway, c.Emit); err != nil {
 		return nil, err
@@ -192,9 +169,8 @@ func (m *Models) Start(ctx context.Context) error {
 	return nil
 }
 
-// Env returns the variables by which programs find the gateway: a placeholder for each
-// key and, after Start, the gateway's addresses. A route without keys has a placeholder in the
-// first variable of its API, because programs require one.
+// Env returns the variables by which programs find the gateway: placeholders for keys and, after Start, addresses. A
+// route without keys gets a placeholder, too, because programs require one.
 func (m *Models) Env() map[string]string {
 	env := map[string]string{}
 	for name, r := range m.routes {
@@ -215,16 +191,13 @@ func (m *Models) Env() map[string]string {
 // SetBudget sets the total budget, which includes the sum already spent; nil means no limit.
 func (m *Models) SetBudget(usd *float64) { m.budget.setBudget(usd) }
 
-// Usage returns the usage so far, running answers included, and the number of
-// requests that were forwarded to a model. The cost is nil if that of any request is not known.
+// Usage returns the usage so far and the number of forwarded requests. The cost is nil if any part is unknown.
 func (m *Models) Usage() (workorder.Usage, int64) { return m.budget.usage() }
 
-// Settle waits for the calls that only the gateway still waits for, and returns Usage. If ctx ends first,
-// the usage includes their highest possible cost.
+// Settle waits for abandoned calls and returns Usage. If ctx ends first, it includes their highest possible cost.
 func (m *Models) Settle(ctx context.Context) (workorder.Usage, int64) { return m.budget.settle(ctx) }
 
-// OverBudget returns a channel that is closed when a request is refused because the budget is spent.
-// SetBudget with a larger budget creates a new channel.
+// OverBudget returns a channel that is closed when a request is refused for the budget. SetBudget with more creates a new one.
 func (m *Models) OverBudget() <-chan struct{} { return m.budget.overBudget() }
 
 // begin admits a request; it returns false if the gateway has stopped.

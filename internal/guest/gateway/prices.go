@@ -28,8 +28,7 @@ type price struct {
 	rates
 	// Long applies to the whole request if its prompt has more tokens than Above.
 	Long *longRates `json:"long"`
-	// Fast, Flex and USOnly are price factors for the provider's faster or slower
-	// service and for processing in the United States. Zero means not known.
+	// Fast, Flex and USOnly are price factors. Zero means not known.
 	Fast   float64 `json:"fast"`
 	Flex   float64 `json:"flex"`
 	USOnly float64 `json:"us_only"`
@@ -82,8 +81,7 @@ func newPricer(own map[string]workorder.ModelPrice) (pricer, error) {
 	return pricer{own: own, table: table}, err
 }
 
-// find returns the price of the first of these names that has one. The project's prices take precedence over
-// the table, for all names.
+// find returns the price of the first name that has one. The project's prices take precedence over the table.
 func (p pricer) find(names ...string) (price, bool) {
 	for _, n := range names {
 		if own, ok := p.own[n]; ok {
@@ -113,8 +111,7 @@ var (
 	dateSuffix = lazyregexp.New(`(-v[0-9])?[-@](20[0-9]{6}|20[0-9]{2}-[01][0-9]-[0-3][0-9])$`)
 )
 
-// inTable looks up the name itself, then the name without known vendor additions.
-// It never matches by prefix, because gpt-5-mini is not gpt-5.
+// inTable looks up the name, then without vendor additions. It never matches by prefix: gpt-5-mini is not gpt-5.
 func (p pricer) inTable(name string) (price, bool) {
 	if pr, ok := p.table[name]; ok {
 		return pr, true
@@ -179,8 +176,7 @@ func (p price) cost(t tokens) (usd float64, ok bool) {
 	return usd, !t.unpriced
 }
 
-// most is the highest cost of a call with that prompt and answer, however much of the prompt is read from
-// the cache or written to it. A part without a known price counts as zero.
+// most is the highest cost of a call with that prompt and answer. A part without a known price counts as zero.
 func (p price) most(prompt, answer int64, fast, hour bool) (usd float64) {
 	ways := []tokens{{input: prompt}, {cacheWrite: prompt}}
 	if hour {
@@ -195,7 +191,6 @@ func (p price) most(prompt, answer int64, fast, hour bool) (usd float64) {
 	return usd
 }
 
-// promptTokens estimates the prompt's tokens by its size.
 func (c *call) promptTokens() int64 {
 	return min(int64(len(c.ask.body)/bytesPerToken), maxTokens)
 }
@@ -302,11 +297,9 @@ func (c *call) estimate(r *usageState) {
 	c.cost.breakOff(c.line.ReservedUSD, c.left() || c.unread, r.id, c.ask.model)
 }
 
-// mostWritten is the most tokens that a server can have written for an answer that broke off after this many.
-//
-// A server finishes an answer that is in one piece, that the client gave up or that we did not read. In a stream whose
-// server went away, a text token has at least one byte. Hidden thoughts have no bytes; only the elapsed time bounds them.
-// If there was no answer at all, a usual length is enough: in an outage nothing is written.
+// mostWritten is the most tokens that a server can have written for an answer that broke off after seen bytes. A server
+// finishes an answer that is in one piece or that its client gave up. In a stream whose server went away, a text token
+// has at least one byte; hidden thoughts are bounded by the elapsed time. Without any answer a usual length is assumed.
 func (c *call) mostWritten(r *usageState, seen int64) int64 {
 	var n int64
 	switch {

@@ -48,16 +48,14 @@ func (m *Models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 type call struct {
-	m     *Models
-	r     *http.Request
-	route *route
-	ask   ask
-	cost  *callCost // nil if it is not metered
-	line  line
-	body  memoryShare // the memory of the request's body
-	// client receives the answer.
+	m      *Models
+	r      *http.Request
+	route  *route
+	ask    ask
+	cost   *callCost // nil if it is not metered
+	line   line
+	body   memoryShare // the memory of the request's body
 	client client
-	// unread means that an answer came and the gateway did not read it.
 	unread bool
 	// broken means that the answer is incomplete although its header was sent.
 	broken bool
@@ -196,10 +194,8 @@ func (c *call) left() bool {
 	return c.client.gone.Load() || c.r.Context().Err() != nil || c.m.over.Err() != nil
 }
 
-// forward sends the request to the server and the answer back.
-//
-// A server works on a request and bills it, even if no client waits for the answer. So once it is sent,
-// a metered call is read to its end, and keeps its part of the budget until then.
+// forward sends the request to the server and the answer back. A server bills a request even if no client waits, so a
+// metered call is read to its end, and keeps its part of the budget until then.
 func (c *call) forward(header http.Header) *refusal {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.r.Context()))
 	defer cancel()
@@ -261,9 +257,8 @@ func (c *call) forward(header http.Header) *refusal {
 // refusal is an answer that the gateway writes itself.
 type refusal struct {
 	status int
-	// kind is the name used in the audit.
-	kind string
-	text string
+	kind   string
+	text   string
 	// after is Retry-After in seconds; 0 for none.
 	after int
 	// final means that retrying soon is pointless.

@@ -24,8 +24,7 @@ const (
 	// maxNamed bounds the names in one refusal and one audit line.
 	maxNamed = 5
 	// toolsKey is the project file's key that allows the provider's tools.
-	toolsKey = "gateway: {provider_tools: true}"
-	// byGateway is the source named in events.
+	toolsKey  = "gateway: {provider_tools: true}"
 	byGateway = "gateway"
 )
 
@@ -59,7 +58,6 @@ func newJudge(n workorder.NetworkPolicy, g *workorder.Gateway, emit func(workord
 // idle reports whether everything passes.
 func (j *judge) idle() bool { return j.mode == workorder.NetworkFull && j.tools }
 
-// verdict is the decision on one reach.
 type verdict struct {
 	name   string // name used in events
 	status workorder.NetworkStatus
@@ -213,10 +211,9 @@ const maxReaches = 10_000
 
 var errReaches = errors.New("it names too many URLs, files and tools")
 
-// clientTools are the types of tools that the client runs, and of the provider's tools that see only the
-// request, the organisation's vector stores (file_search) or another model (advisor, image_generation). Source:
-// the unions of the providers' SDKs, 2026-11-21: BetaToolUnionParam of anthropic-sdk-go v1.84.0, ToolUnionParam of
-// openai-go v3.95.0. Every other type, also a new one, counts as run by the provider.
+// clientTools are the types of tools that the client runs, and of the provider's tools that see only the request, the
+// organisation's stores or another model. Source: BetaToolUnionParam of anthropic-sdk-go v1.84.0, ToolUnionParam of
+// openai-go v3.95.0. Every other type counts as run by the provider.
 var clientTools = lazyregexp.New(
 	`^(?:custom|function|namespace|apply_patch|local_shell|shell|computer|computer_use|computer_use_preview|file_search|` +
 		`image_generation|tool_search|` +
@@ -225,19 +222,16 @@ var clientTools = lazyregexp.New(
 		`tool_reference|mcp_tool_reference|mcp_toolset_reference|tool_definition)$`,
 )
 
-// cachedSearch are tools that reach nothing with external_web_access: false. Codex sets that inside its own
-// sandbox; without one it uses the live search, unless it runs with web_search="disabled".
+// cachedSearch are tools that reach nothing with external_web_access: false.
 var cachedSearch = []string{"web_search", "web_search_2025_08_26"}
 
 // searching are models that search the web without a tool (OpenAI's, and any at OpenRouter).
 var searching = lazyregexp.New(`(?i)-search-(?:preview|api)|:online$`)
 
-// fields are a request's own fields that make the provider, or a proxy in front of it, reach out: of
-// Anthropic, OpenAI, OpenRouter (plugins), xAI (search_parameters) and Alibaba (enable_search).
+// fields are a request's own fields that make the provider, or a proxy in front of it, reach out.
 var fields = []string{"mcp_servers", "web_search_options", "plugins", "search_parameters", "enable_search"}
 
-// toolFields are fields that make a tool one of the provider's, whatever its type: of MCP, and of
-// Google's tools, which have no type.
+// toolFields are fields that make a tool one of the provider's, whatever its type: of MCP and of Google.
 var toolFields = []string{
 	"server_url", "connector_id", "google_search", "googlesearch", "google_search_retrieval", "googlesearchretrieval", "url_context",
 	"urlcontext", "code_execution", "codeexecution", "enterprise_web_search", "enterprisewebsearch", "google_maps", "googlemaps",
@@ -286,7 +280,6 @@ type jsonPos struct {
 	depth int    // of objects
 }
 
-// jsonObject has the relevant properties of an object.
 type jsonObject struct {
 	kind   string // its type
 	kinds  int

@@ -25,8 +25,7 @@ type operation struct {
 	open bool
 }
 
-// operations are only those that a model needs. Files, batches, fine-tuning,
-// stored conversations and administration belong to the organisation, or cost money that the traffic does not show.
+// operations are only those that a model needs: files, batches, fine-tuning, stored conversations and administration are not.
 var operations = map[workorder.ModelAPI][]operation{
 	workorder.APIAnthropic: {
 		{method: "HEAD", path: "/", open: true},
@@ -111,8 +110,7 @@ func query(raw string) string {
 // maxRequest bounds a request's body, in bytes: providers take 32 to 50 MB.
 const maxRequest = 64 << 20
 
-// mostOutput is the assumed output limit of a call that states none, in tokens: the
-// largest limit of the models in prices.json.
+// mostOutput is the assumed output limit of a call that states none: the largest in prices.json, in tokens.
 const mostOutput = 128_000
 
 type ask struct {
@@ -198,19 +196,16 @@ var override = lazyregexp.New(
 		`uri|path|host)|host(?:-override)?)$`,
 )
 
-// secretive matches header names that may carry credentials. It matches too many rather than too few,
-// because services invent names of their own.
+// secretive matches header names that may carry credentials, too many rather than too few.
 var secretive = lazyregexp.New(`(?i)key|auth|token|cookie|secret|credential|passw|signature`)
 
-// harmless are headers that only sound like credentials. An idempotency key and the X-Stainless-… headers of both
-// providers' SDKs tell the server that a request is a retry.
+// harmless reports whether a header only sounds like a credential: it says that a request is a retry.
 func harmless(name string) bool {
 	return name == "Idempotency-Key" || name == "X-Idempotency-Key" || strings.HasPrefix(name, "X-Stainless-")
 }
 
-// forwarded returns the request's headers that go to the server: all except those of the
-// connection, credentials, and those that reveal the request's origin. secret reports whether a
-// value contains a key or a placeholder; such a value is never forwarded, whatever the header's name.
+// forwarded returns the request's headers for the server, without those of the connection, of credentials and of the
+// origin. A value for which secret is true is never forwarded.
 func forwarded(h http.Header, secret func(string) bool) http.Header {
 	out := http.Header{}
 	drop := slices.Concat(hop, own)
@@ -231,8 +226,7 @@ func forwarded(h http.Header, secret func(string) bool) http.Header {
 	}
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if v, ok := out[name]; ok {
-			// Go's transport takes this name in this spelling as permission to retry a request
-			// itself. Only the client may retry. Servers see no difference.
+			// Go's transport takes this name in this spelling as permission to retry. Only the client may retry.
 			delete(out, name)
 			out[strings.ToLower(name)] = v
 		}
@@ -241,8 +235,7 @@ func forwarded(h http.Header, secret func(string) bool) http.Header {
 	return out
 }
 
-// placeholderPrefix makes a placeholder recognisable everywhere. It is long
-// because some programs mask their key in all output, and a short one occurs in ordinary words.
+// placeholderPrefix is long because some programs mask their key in all output, and a short one occurs in ordinary words.
 const placeholderPrefix = "sandbox-agent-placeholder-"
 
 func newPlaceholder() string {
@@ -258,8 +251,7 @@ type keyring struct {
 	keys map[string]string
 }
 
-// newKeyring makes a placeholder for each key, under the key's name or else under the API's usual one. A
-// route without keys gets one, too: programs refuse to start without a key, even if the server needs none.
+// newKeyring makes a placeholder for each key, under its name or the API's usual one; also for a route without keys.
 func newKeyring(r workorder.ModelRoute, secrets map[string]string) (keyring, error) {
 	k := keyring{vars: map[string]string{}, keys: map[string]string{}}
 	for _, name := range r.Keys {
@@ -286,8 +278,7 @@ var places = []struct{ header, scheme string }{
 	{"X-Api-Key", ""}, {"Authorization", "Bearer "}, {"Api-Key", ""}, {"X-Goog-Api-Key", ""},
 }
 
-// put replaces each placeholder in the client's headers from with its key in to, in the same header.
-// It copies no other credential of the client.
+// put replaces each placeholder in the client's headers from with its key in to. It copies no other credential.
 func (k keyring) put(from, to http.Header) error {
 	found := false
 	for _, p := range places {

@@ -30,8 +30,7 @@ type modelKey struct {
 
 func (c *call) modelKey() modelKey { return modelKey{c.route.api, c.ask.model, len(c.ask.body)} }
 
-// throttle records, for each model, the provider's limit at which its calls are refused, until one of them is answered. An agent may have
-// a small model for side calls, whose limit does not apply to the other one.
+// throttle records, for each model, the provider's limit at which its calls are refused, until one is answered.
 type throttle struct {
 	mu     sync.Mutex
 	models map[modelKey]*limited // the key's bytes are zero
@@ -83,9 +82,8 @@ func (t *throttle) refused(a modelKey, status int, h http.Header, body []byte, n
 	l.limit = &workorder.ModelLimit{Since: since, At: now, Until: until, Text: fmt.Sprintf("HTTP status %d", status)}
 }
 
-// stands returns the limit at which calls are refused: that of the model with the most input, otherwise of
-// another one. Any model's answer after the last refusal means that the agent continues. The agent's own
-// model is not known: it is assumed to be the one with the most input.
+// stands returns the limit at which calls are refused: that of the model with the most input, which is assumed to be
+// the agent's, otherwise another's. Any model's answer after the last refusal means that the agent continues.
 func (t *throttle) stands() *workorder.ModelLimit {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,8 +103,7 @@ func (t *throttle) stands() *workorder.ModelLimit {
 	return &limit
 }
 
-// Limit returns the provider's limit at which calls are refused. It is nil if there is none, if no refusal names its end, or if calls
-// have been answered since or are still running.
+// Limit returns the provider's limit at which calls are refused; nil if there is none, its end is unknown, or calls go on.
 func (m *Models) Limit() *workorder.ModelLimit {
 	if m.budget.waitedFor() {
 		return nil
@@ -125,8 +122,7 @@ func (b *budget) waitedFor() bool {
 	return false
 }
 
-// limitedUntil reads how long an answer asks the client to wait. Limits of the whole account are tried before those of
-// the next moment; ok is false if the answer names no time.
+// limitedUntil reads how long an answer asks the client to wait, limits of the whole account first.
 func limitedUntil(status int, h http.Header, body []byte, now time.Time) (until time.Time, ok bool) {
 	switch status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded:
@@ -222,8 +218,7 @@ func exhausted(h http.Header, now time.Time) (last time.Time, ok bool) {
 	return last, ok
 }
 
-// moment reads a time in the providers' formats: RFC 3339, seconds or milliseconds since 1970, seconds from now, or a
-// duration such as 6m0s.
+// moment reads a time: RFC 3339, seconds or milliseconds since 1970, seconds from now, or a duration such as 6m0s.
 func moment(s string, now time.Time) (time.Time, bool) {
 	if t, err := time.Parse(time.RFC3339, s); err == nil {
 		return t, true
@@ -253,12 +248,10 @@ func later(seconds float64, now time.Time) (time.Time, bool) {
 	return now.Add(time.Duration(seconds * float64(time.Second))), true
 }
 
-// againTime is the pause before the second try to reach a server. By then a flapping route or a restarting
-// resolver works again, and so short a wait is negligible compared to a model's answer.
+// againTime is the pause before the second try to reach a server: a flapping route or restarting resolver works again.
 const againTime = 3 * time.Second
 
-// outage records, for each API, why its server was never reached. If a server was reached once, its address
-// is right: a later outage is temporary, and the agents' programs retry by themselves.
+// outage records, for each API, why its server was never reached. A later outage is left to the agents' programs.
 type outage struct {
 	mu       sync.Mutex
 	apis     map[workorder.ModelAPI]string // "" once it was reached
@@ -290,9 +283,8 @@ func (o *outage) set(api workorder.ModelAPI, why string) {
 	o.apis[api] = why
 }
 
-// Unreachable returns why no model is available: for every API that was called, two tries to connect to the
-// server failed and none ever succeeded. It is empty if a server was reached, or none was called. failures
-// counts the calls that failed this way.
+// Unreachable returns why no model is available: for every called API, two tries to connect failed and none ever
+// succeeded. failures counts these calls.
 func (m *Models) Unreachable() (why string, failures int) {
 	m.outage.mu.Lock()
 	defer m.outage.mu.Unlock()
@@ -305,8 +297,7 @@ func (m *Models) Unreachable() (why string, failures int) {
 	return why, m.outage.failures
 }
 
-// noRoute reports whether an error means that no connection was made: the name did not resolve, there was no
-// route, or nothing listened. Such a request was not sent, so it can be sent again.
+// noRoute reports whether no connection was made, so that the request can be sent again.
 func noRoute(err error) bool {
 	if _, ok := errors.AsType[*net.DNSError](err); ok {
 		return true
@@ -315,8 +306,7 @@ func noRoute(err error) bool {
 	return ok && op.Op == "dial"
 }
 
-// roundTrip sends the request, and retries once if the server could not be reached. It survives a short
-// interruption, and reports a longer one at once instead of letting the agent retry for minutes.
+// roundTrip sends the request, and retries once if the server could not be reached.
 func (c *call) roundTrip(ctx context.Context, req *http.Request) (*http.Response, error) {
 	resp, err := c.m.client.RoundTrip(req)
 	if err == nil || !noRoute(err) || c.left() {
