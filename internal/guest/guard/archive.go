@@ -15,13 +15,9 @@ import (
 // maxInspect bounds the engine's answer about containers.
 const maxInspect = 16 << 20
 
-// archive decides on docker cp. For it the engine mounts the container's binds once more, and reads and
-// writes below them as root. A source that the client owns gives root no more than the client has, but in a
-// directory of root the agent would read files that it cannot read itself.
-//
-// The engine also resolves the path of each mount as root, from outside the container, before it enters it
-// (GHSA-vp62-88p7-qqf5 and GHSA-rg2x-37c3-w2rh, which engines of distributions still have). Inside a bind the client
-// can put a link there at that moment. A container's binds never change, and it is named by its id from here on.
+// archive decides on docker cp. For it the engine mounts the container's binds again, and reads and writes below them
+// as root: a bind of root's directory would let the agent read files that it cannot read itself. The engine also
+// resolves mount paths as root from outside the container (GHSA-vp62-88p7-qqf5, GHSA-rg2x-37c3-w2rh).
 func (g *Guard) archive(ctx context.Context, req *request) error {
 	at := len(req.path) - 2 // containers/NAME/archive
 	c, err := g.inspect(ctx, req.path[at])
@@ -68,8 +64,7 @@ func (g *Guard) said(source string) string {
 	return source
 }
 
-// renew reopens a container's binds before it is started: it sees a file that was replaced by another of the same name,
-// as Docker does. The check that a client binds only allowed files does not depend on it.
+// renew reopens a container's binds before it is started, so that it sees a replaced file, as with Docker.
 func (g *Guard) renew(ctx context.Context, req *request, who peer) error {
 	if !g.binds.any() && g.cfg.Starting == nil {
 		return nil
@@ -112,8 +107,7 @@ func (c *inspected) ports() (all []string) {
 	return all
 }
 
-// removeUnstarted does what the engine does when it cannot start a container with automatic removal: the client
-// of `docker run --rm` waits for the removal, whatever its own request's answer is. A running container stays.
+// removeUnstarted removes a container with automatic removal that did not start: `docker run --rm` waits for that.
 func (g *Guard) removeUnstarted(ctx context.Context, id string) {
 	u := url.URL{Scheme: "http", Host: "docker", Path: "/containers/" + id, RawQuery: "v=1"}
 	r, err := http.NewRequestWithContext(ctx, http.MethodDelete, u.String(), nil)

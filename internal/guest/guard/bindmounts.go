@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// maxPoints bounds the mount points at one time: each is in the mount table that the kernel copies for
-	// every new container. Large compose projects have some tens of binds.
+	// maxPoints bounds the mount points at one time: each is in the mount table that the kernel copies.
 	maxPoints = 1024
 	// nameBytes is the length of a mount point's random name, so that no client's text contains it by chance.
 	nameBytes = 16
@@ -23,9 +22,8 @@ const (
 	sweepTime = 30 * time.Second
 )
 
-// bindMounts are the mount points of binds. The engine resolves a bind's source as root at each start of the container,
-// long after the guard has checked it. So the engine gets a path that only root can change; the source that the guard
-// opened is mounted on it. The records have the same lifetime as the box's mounts: both end with the box.
+// bindMounts are the mount points of binds. The engine resolves a bind's source as root at each start, long after the
+// guard has checked it. So the engine gets a path that only root can change, on which the opened source is mounted.
 type bindMounts struct {
 	dir string // root only
 	// system has the operations that need a box; tests replace it.
@@ -53,10 +51,6 @@ type mounter struct {
 	put func(fd int, at string, slave bool) error
 	// clear unmounts and removes a mount point; a missing one is not an error.
 	clear func(at string) error
-}
-
-func newBindMounts(dir string) *bindMounts {
-	return &bindMounts{dir: dir, system: realMounter(), all: map[string]*bindMount{}}
 }
 
 func newName() string {
@@ -142,8 +136,7 @@ func (m *bindMounts) settled() []string {
 	return names
 }
 
-// drop removes points. Running containers keep their binds, because these are separate mounts. A point that
-// cannot be removed stays recorded for the next try.
+// drop removes points. Running containers keep their binds. A point that cannot be removed stays for the next try.
 func (m *bindMounts) drop(names []string) (failed error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -162,7 +155,6 @@ func (m *bindMounts) drop(names []string) (failed error) {
 	return failed
 }
 
-// sweeper removes mount points that no container uses.
 type sweeper struct {
 	points *bindMounts
 	ask    func(ctx context.Context, path, query string, read func([]byte) error) error // the engine
@@ -191,9 +183,8 @@ func (s *sweeper) until(ctx context.Context) {
 	}
 }
 
-// sweep removes the points that no container has. Containers can share points (--volumes-from), and the engine
-// removes some containers by itself (--rm), so the engine's list decides. It is requested after the points are
-// read: a settled point whose container still exists is in it.
+// sweep removes the points that no container has, by the engine's list: containers can share points (--volumes-from),
+// and the engine removes some by itself. The list is requested after the points are read.
 func (s *sweeper) sweep(ctx context.Context) error {
 	unused := map[string]bool{}
 	for _, name := range s.points.settled() {

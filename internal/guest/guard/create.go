@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// defaultCapabilities are those of a container without a capability setting, moby
-// oci/caps/defaults.go; they are capabilities in the user sandbox's namespace.
+// defaultCapabilities are moby's (oci/caps/defaults.go), in the user sandbox's namespace.
 var defaultCapabilities = []string{
 	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE",
 	"NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
@@ -130,9 +129,8 @@ func createOf(j *judge, at string, v any) (any, error) {
 	return v, nil
 }
 
-// ownUser makes a container that binds files and is to run with the caller's user id run as its root: in it
-// root owns the caller's files, and what root writes there is the caller's. The same number is another user
-// in the container, who could not write.
+// ownUser makes a container that binds files and is to run with the caller's user id run as its root: in it root owns
+// the caller's files.
 func ownUser(container map[string]any, caller peer) {
 	user, _ := container["User"].(string)
 	uid, _, _ := strings.Cut(user, ":")
@@ -402,8 +400,7 @@ func mountOf(j *judge, at string, v any) (any, error) {
 	return m, err
 }
 
-// binds checks HostConfig.Binds. It turns binds of paths into mounts: for mounts the
-// engine does not create missing sources, which it would do as root, at every start, following links.
+// binds turns HostConfig.Binds of paths into mounts: for those the engine does not create missing sources as root.
 func binds(j *judge, at string, v any) (any, error) {
 	list, ok := v.([]any)
 	if !ok {

@@ -9,7 +9,6 @@ import (
 	"strings"
 )
 
-// kind is how an endpoint uses its connection and body.
 type kind int
 
 const (
@@ -19,8 +18,7 @@ const (
 	hijack             // the connection becomes a stream
 )
 
-// endpoint is a known request. "*" in the path stands for one part of it, "**" for one or
-// more; no path of the API matches two patterns of a method.
+// endpoint is a known request. "*" in the path stands for one part of it, "**" for one or more.
 type endpoint struct {
 	method, path string
 	kind         kind
@@ -157,8 +155,7 @@ func locate(method, p string) (endpoint, []string, error) {
 	return endpoint{}, nil, refuse(rule, "%s /%s is not possible in a sandbox", method, strings.Join(rest, "/"))
 }
 
-// splitPath takes a decoded path apart. Doubled slashes count as one, as names of
-// containers come with a slash in front.
+// splitPath takes a decoded path apart. Doubled slashes count as one: names of containers come with one in front.
 func splitPath(p string) ([]string, error) {
 	bad := func(why string) error { return refuse(rulePath, "the path %q %s", p, why) }
 	if len(p) > maxPath {

@@ -1,16 +1,6 @@
-// Package guard serves the socket that the box shows as /var/run/docker.sock: a filtering proxy in front of
-// the inner Docker engine.
+// Package guard serves the box's /var/run/docker.sock: it passes only known requests to the inner Docker engine, encoded again.
 //
-// The engine is root in the box. Its clients do not become root, because root in an inner container is the user
-// sandbox, and the guard refuses requests that would undo that. It passes only known requests: endpoints, query keys of
-// a build, and fields of JSON bodies are in tables. The guard sends the engine only the parsed request, encoded again,
-// never the client's bytes. Only streams that the engine does not parse as requests pass unread.
-//
-// The guard refuses a request without connecting to the engine, because connecting starts it. The exceptions
-// depend on the engine's containers: the start of one with binds, and docker cp.
-//
-// Clients own the sources of binds and can replace them at any time. The engine never sees the sources: it
-// gets mount points that only root can change, see bindMounts.
+// A refusal does not connect to the engine, because connecting starts it.
 package guard
 
 import (
@@ -34,8 +24,7 @@ import (
 )
 
 const (
-	// maxClients bounds the connections at one time; further ones wait in the kernel. A large
-	// compose project with logs and events was measured with about a hundred.
+	// maxClients bounds the connections at one time; a large compose project has about a hundred.
 	maxClients = 512
 	// maxBody bounds a JSON body: the largest that clients send are environments and labels of some 100 KiB.
 	maxBody = 4 << 20
@@ -57,18 +46,15 @@ type Config struct {
 	// Socket is the path that clients connect to; it belongs to root and GID, 0660.
 	Socket string
 	GID    int
-	// Upstream is the engine's own socket. The socket itself, not only its directory, must be accessible to root only: a
-	// bind of the socket into a container bypasses the directory. A connection may wait until the engine has started.
+	// Upstream is the engine's own socket, accessible to root only: a bind of it into a container bypasses its directory.
 	Upstream string
 	// Binds are the directories whose files may be bound into containers.
 	Binds []string
 	// Mounts is a root-only directory that the guard creates, for the mount points of binds.
 	Mounts string
-	// Reserved are addresses, besides those of the box and its routes, that no network of
-	// containers may have: hosts that boot talks to, such as the git server and the resolvers. It may be nil.
+	// Reserved are further addresses that no network of containers may have, such as the git server's. It may be nil.
 	Reserved func() []netip.Prefix
-	// Starting is called before a container starts, with the ports of the box that it publishes ("80",
-	// "8000-8010"), and started after the engine's answer. It may be nil.
+	// Starting is called before a container starts, with its published ports, and started after the answer. It may be nil.
 	Starting func(id string, ports []string) (started func())
 	// By names a client process; if nil, clients are not named.
 	By func(pid int) string
@@ -106,7 +92,7 @@ func New(cfg Config) *Guard {
 	g := &Guard{
 		cfg: cfg, judged: make(chan struct{}, maxJudged), makeDir: makeDirAs,
 		streams: streams{conns: map[net.Conn]struct{}{}}, refusals: map[string]*workorder.Refusal{},
-		binds: newBindMounts(cfg.Mounts),
+		binds: &bindMounts{dir: cfg.Mounts, system: realMounter(), all: map[string]*bindMount{}},
 	}
 	g.sweeps = &sweeper{points: g.binds, ask: g.ask, asked: make(chan struct{}, 1), log: cfg.Log}
 	g.taken = func() ([]netip.Prefix, error) {
@@ -128,8 +114,7 @@ func New(cfg Config) *Guard {
 	return g
 }
 
-// transport makes a connection for each request, so no connection is stale after a restart of
-// the engine, and no client's bytes precede another client's.
+// transport makes a connection for each request, so that no client's bytes precede another client's.
 func (g *Guard) transport() *http.Transport {
 	return &http.Transport{
 		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return g.dial(ctx) },
@@ -169,8 +154,7 @@ func (g *Guard) Listen(ctx context.Context) error {
 	return nil
 }
 
-// listen creates the socket in a directory that only root can enter, sets owner and mode, and then moves it
-// to its path, replacing any existing file.
+// listen creates the socket in a directory that only root can enter, and then moves it to its path.
 func listen(ctx context.Context, path string, gid int) (net.Listener, error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".guard-")
 	if err != nil {
@@ -216,8 +200,7 @@ func (g *Guard) Refusals() []workorder.Refusal {
 	return out
 }
 
-// refused counts a refusal. It logs the first, the second, the fourth and so on
-// of a rule, and searches only then for the process: a client in a loop neither fills the disk nor costs much.
+// refused counts a refusal. It logs the first, second, fourth and so on of a rule, so that a loop costs little.
 func (g *Guard) refused(r *refusal, who peer) {
 	said := r.Error()
 	g.mu.Lock()
@@ -248,8 +231,7 @@ func (g *Guard) refused(r *refusal, who peer) {
 	}
 }
 
-// Close stops listening, ends every stream and removes the mount points. Containers keep their binds until
-// they are started again.
+// Close stops listening, ends every stream and removes the mount points. Running containers keep their binds.
 func (g *Guard) Close() {
 	if g.srv == nil {
 		return

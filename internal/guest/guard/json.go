@@ -15,8 +15,7 @@ import (
 // maxDepth exceeds the nesting of every body of the API.
 const maxDepth = 32
 
-// parse reads one JSON value. Numbers stay as written. A duplicate key
-// is an error: decoders differ in which value they use.
+// parse reads one JSON value. A duplicate key is an error: decoders differ in which value they use.
 func parse(b []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()

@@ -190,8 +190,7 @@ func (j *judge) subnet(p netip.Prefix) error {
 	return nil
 }
 
-// takenByBox are the addresses of the box and its routes, except for those
-// on bridges of its own, which the engine manages.
+// takenByBox are the addresses of the box and its routes, except for those on its own bridges.
 func takenByBox() ([]netip.Prefix, error) {
 	own, err := filepath.Glob("/sys/class/net/*/bridge")
 	if err != nil {
@@ -267,8 +266,7 @@ func routes(file string, skip func(string) bool, read func([]string) (dev string
 	return out, nil
 }
 
-// routeV4 reads "eth0 000011AC 00000000 0001 0 0 0 0000FFFF ...", words in the byte
-// order of the machine, which is little-endian on everything the image is built for.
+// routeV4 reads "eth0 000011AC 00000000 0001 0 0 0 0000FFFF ...", words in little-endian byte order.
 func routeV4(f []string) (string, netip.Prefix, error) {
 	dst, err1 := hex.DecodeString(f[1])
 	mask, err2 := hex.DecodeString(f[7])

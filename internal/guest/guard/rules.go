@@ -177,7 +177,6 @@ func refuse(rule, format string, a ...any) error {
 	return &refusal{rule, fmt.Sprintf(format, a...)}
 }
 
-// Error is the text that the client prints.
 func (r *refusal) Error() string {
 	i := slices.IndexFunc(rules, func(x Rule) bool { return x.Name == r.rule })
 	return fmt.Sprintf("sandbox-agent guard: rule %s: %s: %s", r.rule, clean(r.what), rules[i].Instead)

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// drainMax and drainTime bound the reading of a refused request's body: a client that
-	// is still sending would otherwise see a broken connection in place of the reason.
+	// drainMax and drainTime bound the reading of a refused request's body: a client that is still sending would not
+	// see the reason.
 	drainMax  = 64 << 20
 	drainTime = 5 * time.Second
 	// createTime bounds the creation of a container: its volumes are filled from the image.
@@ -46,7 +46,6 @@ type request struct {
 	started func()
 }
 
-// ServeHTTP refuses a request or forwards it.
 func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(w)
 	who := peerFrom(r.Context())
@@ -74,11 +73,10 @@ func (g *Guard) forward(w http.ResponseWriter, r *http.Request, req *request) {
 	out := req.outgoing(r)
 	ctx := out.Context()
 	if req.shows {
-		ctx = withShown(ctx)
+		ctx = context.WithValue(ctx, shownKey{}, true)
 	}
 	if len(req.points) > 0 {
-		// If the client goes away, the engine's answer is still awaited: after it the engine has
-		// the container, and its mount points.
+		// If the client goes away, the engine's answer is still awaited: then the engine has the container.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), createTime)
 		defer cancel()
@@ -187,8 +185,7 @@ var dropped = []string{
 	"Transfer-Encoding", "Upgrade", "Expect", "Content-Length", "Content-Type", "Http2-Settings",
 }
 
-// outgoing returns the request to the engine. The engine prefers a form in the body to the query, so a body
-// is never labelled as a form.
+// outgoing returns the request to the engine. It never labels a body as a form, which would override the query.
 func (q *request) outgoing(r *http.Request) *http.Request {
 	out := r.Clone(r.Context())
 	path := "/" + strings.Join(q.path, "/")
@@ -243,15 +240,9 @@ func (g *Guard) unavailable(w http.ResponseWriter, r *http.Request, err error) {
 		clean(err.Error())+"): try again; if the error persists, see dockerd.log of the run")
 }
 
-// rewriterBuffer is the buffered part of an answer, in bytes.
 const rewriterBuffer = 32 << 10
 
 type shownKey struct{}
-
-// withShown marks a request in whose answer mount points are replaced by the client's paths.
-func withShown(ctx context.Context) context.Context {
-	return context.WithValue(ctx, shownKey{}, true)
-}
 
 func (g *Guard) show(resp *http.Response) error {
 	if resp.Request == nil || resp.Request.Context().Value(shownKey{}) == nil || resp.Request.Method == http.MethodHead || !g.binds.any() {

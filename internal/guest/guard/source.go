@@ -21,8 +21,7 @@ var dockerSockets = []string{"/var/run/docker.sock", "/run/docker.sock"}
 
 const newDirMode = 0o755
 
-// bind checks the source of a bind and returns the path to forward: a mount
-// point (see bindMounts), or the Docker socket, whose path is root's.
+// bind checks the source of a bind and returns the path to forward: a mount point, or the Docker socket.
 func (j *judge) bind(b bindRequest) (string, error) {
 	if !strings.HasPrefix(b.source, "/") {
 		return "", refuse(ruleBind, "the source %q is not an absolute path", b.source)
@@ -58,8 +57,8 @@ type bindSource struct {
 	missing      bool
 }
 
-// SetBindDirs sets new paths for the directories for binds, while clients see other directories there than the
-// engine does. Sources outside these directories cannot be bound meanwhile. nil resets the paths.
+// SetBindDirs maps the directories for binds while clients see other directories there; nil resets the paths. Sources
+// outside of them cannot be bound meanwhile.
 func (g *Guard) SetBindDirs(places map[string]string) {
 	if places == nil {
 		g.places.Store(nil)
@@ -107,8 +106,7 @@ func (g *Guard) find(source string) (bindSource, error) {
 	return bindSource{}, refuse(ruleBind, "%q cannot be bound into a container", source)
 }
 
-// resolve follows the links of a clean absolute path; it keeps the part that does not exist
-// yet, below its deepest existing parent.
+// resolve follows the links of a clean absolute path; the part that does not exist yet stays.
 func resolve(p string) (target string, missing bool, err error) {
 	rest := ""
 	for at := p; ; at = path.Dir(at) {
@@ -130,8 +128,7 @@ func within(root, p string) bool {
 	return p == root || strings.HasPrefix(p, strings.TrimSuffix(root, "/")+"/")
 }
 
-// makeDirAs creates a missing directory below root with the client's identity, so that the client owns it,
-// and without following a link.
+// makeDirAs creates a missing directory below root as the client, without following a link.
 func makeDirAs(root, dir string, who peer) error {
 	done := make(chan error, 1)
 	go func() {
@@ -188,15 +185,13 @@ func mkdirBelow(root, rel string) error {
 }
 
 const (
-	// pointsMode is the mode of the directory with the mount points. Only root has to enter it, because runtimes
-	// open a container's sources before they enter its user namespace.
+	// pointsMode: only root has to enter the directory of mount points, because runtimes open sources as root.
 	pointsMode = 0o700
 	// pointsOptions are for a separate file system: it contains only the mount points.
 	pointsOptions = "mode=700,size=1m"
 )
 
-// bindTo opens the source of a bind and mounts it at its mount point, at the creation of a container and before each of
-// its starts, just as the engine would resolve the path each time.
+// bindTo opens the source of a bind and mounts it, at the container's creation and before each start.
 func (g *Guard) bindTo(name string, b bindRequest, who peer) error {
 	at, err := g.find(b.source)
 	if err != nil {
@@ -222,9 +217,8 @@ func (g *Guard) bindTo(name string, b bindRequest, who peer) error {
 	return nil
 }
 
-// openBelow opens a path below root without following links, as a descriptor for mounting. A directory of
-// root on the way must be passable for the client's group or for all users: the descriptor is root's and
-// would bypass it. Other directories belong to the client or to its containers.
+// openBelow opens a path below root without following links. A directory of root on the way must be passable for the
+// client's group or all users, because the descriptor is root's.
 func openBelow(root, target string, gid int) (int, error) {
 	const flags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	at, err := unix.Open(root, flags, 0)
@@ -283,8 +277,8 @@ func prepareBindMounts(dir string) error {
 	return nil
 }
 
-// putBindMount mounts a descriptor. The mount keeps the options of its source mount. If the same file is mounted already,
-// it stays, so that an engine that restarts a container by itself at this moment finds it.
+// putBindMount mounts a descriptor with its source's options. The same file stays mounted, because the engine may be
+// restarting a container.
 func putBindMount(fd int, at string, slave bool) error {
 	var want, have unix.Stat_t
 	if err := unix.Fstat(fd, &want); err != nil {

@@ -32,8 +32,7 @@ func protocol(r *http.Request) string {
 	return ""
 }
 
-// hijack forwards a request after which the connection is a stream. Bytes that
-// follow are passed on only once the engine reads no more requests from the connection.
+// hijack forwards a request after which the connection is a stream. Later bytes wait until the engine reads no more requests.
 func (g *Guard) hijack(w http.ResponseWriter, r *http.Request, req *request) {
 	up, err := g.dial(r.Context())
 	if err != nil {
@@ -87,8 +86,7 @@ func (g *Guard) hijack(w http.ResponseWriter, r *http.Request, req *request) {
 	pump(pair{conn, buf.Reader}, pair{up, from})
 }
 
-// isStream reports whether the engine has turned the connection into a stream: it
-// switched protocols as requested, or began an answer that only the connection's end delimits.
+// isStream reports whether the engine switched protocols, or began an answer that only the connection's end delimits.
 func isStream(resp *http.Response, proto string) bool {
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return proto != ""
@@ -109,7 +107,7 @@ func writeHead(w io.Writer, resp *http.Response) error {
 	return b.Flush()
 }
 
-// pair is a connection and what may hold some of its bytes already.
+// pair is a connection and the reader that may hold some of its bytes already.
 type pair struct {
 	net.Conn
 	from *bufio.Reader
@@ -239,8 +237,7 @@ func (c *client) Close() error {
 	return err
 }
 
-// gone reports whether the client has closed both directions. A client that has only
-// finished sending (docker exec -i with a finished stdin) is not gone.
+// gone reports whether the client has closed both directions, not only finished sending.
 func gone(c net.Conn) bool {
 	s, ok := c.(syscall.Conn)
 	if !ok {
