@@ -1,5 +1,4 @@
-// Package hardening prepares the kernel environment of a box before boot starts, and reports to boot which
-// protections are unavailable on this machine.
+// Package hardening prepares the kernel environment of a box before boot starts, and reports the protections that are unavailable.
 package hardening
 
 import (
