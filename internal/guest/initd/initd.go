@@ -1,9 +1,6 @@
-// Package initd is PID 1 of the box. It reads the work order, forks boot, forwards signals and reaps
-// children. It does nothing else, so that little can fail. If boot dies or hangs at a stop, it forks rescue,
-// whose only job is the last push and a result.
+// Package initd is PID 1 of the box: it reads the work order, forks boot, forwards signals, reaps children, and forks rescue if boot dies.
 //
-// It owns wait4(-1). No other code that starts children may run in its process: a wait for any child steals
-// the exit codes of all others.
+// It owns wait4(-1). No other code that starts children may run in its process: a wait for any child takes the exit codes of others.
 package initd
 
 import (
