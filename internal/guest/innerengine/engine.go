@@ -1,5 +1,4 @@
-// Package innerengine combines the inner engine, its layer cache, the guard in front of its socket and the
-// project's services, and implements boot's interfaces.
+// Package innerengine combines the inner engine, its layer cache, the guard and the project's services for boot.
 package innerengine
 
 import (
