@@ -1,14 +1,6 @@
-// Package layercache keeps image layers on a volume that all boxes of a host
-// share, so that a service image is pulled once.
+// Package layercache keeps image layers on a volume that all boxes of a host share, so that a service image is pulled once.
 //
-// A data root belongs to one engine. Only finished layers can be shared, because they never change. The volume
-// therefore has a seed (finished layers and their metadata) and, per box, a private data root in which the layers of
-// the wanted images are symbolic links into the seed. So every box starts without containers, networks and volumes, and
-// any number of boxes run at once. New layers move into the seed by exchanging directory and link in one system call,
-// while containers use them.
-//
-// Layout, below <volume>/v1/<driver>-<uid>.<gid> (owners inside layers are
-// shifted by the ids, so layers of other ids do not fit):
+// Layout, below <volume>/v1/<driver>-<uid>.<gid> (owners inside layers are shifted by the ids, so layers of other ids do not fit):
 //
 //	lock            exclusive while changing the seed or the list of runs, shared while linking
 //	seed/           <driver>/ and image/<driver>/ as in a data root
@@ -17,18 +9,9 @@
 //	                runs on) and data/ (its data root)
 //	trash/          on its way to deletion
 //
-// A killed box leaves nothing that is referred to: its locks are gone
-// with it, and the next box removes its run directory. A layer half-way into the seed has
-// no record, because the record is written last; the next publish and Prune remove the layer.
-//
-// A layer that a live box uses is never removed. The list of these layers is
-// beside the box's lock, out of reach of untrusted code. The box writes it before it links a layer or
-// moves one into the seed, under the lock that Prune takes exclusively.
-//
-// Untrusted code must not run before Seal, which removes the writable view of the
-// volume from the box, so that only read-only layers remain.
-//
-// The order of writes is safe against killed boxes, not against a host that loses power with unwritten pages.
+// A layer half-way into the seed has no record, because the record is written last; the next publish and Prune remove the layer. A
+// box lists a layer beside its lock before it links it, so Prune never removes a layer in use. Untrusted code must not run before
+// Seal, which removes the writable view of the volume from the box.
 package layercache
 
 import (
@@ -153,7 +136,7 @@ func (c *Cache) Prepare(ctx context.Context, drv string, uid, gid int) (placed b
 	start := time.Now()
 	n, err := c.place(ctx, uid, gid)
 	if err != nil {
-		c.drop()
+		_ = c.Leave()
 		if ctx.Err() != nil {
 			return false, "", context.Cause(ctx)
 		}
@@ -275,9 +258,6 @@ func (c *Cache) Close() error {
 	}
 	return nil
 }
-
-// drop undoes a failed placement. The next box removes what this one cannot.
-func (c *Cache) drop() { _ = c.Leave() }
 
 func (c *diskCache) seed() string { return c.Path("seed") }
 func (c *diskCache) data() string { return filepath.Join(c.Run(), "data") }
