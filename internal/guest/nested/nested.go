@@ -1,7 +1,4 @@
-// Package nested creates nested sandboxes: each is one clean use of a sandbox, by a nested guest with its own
-// mount, process, IPC, host name and network namespaces, which sees the sandbox's files and keeps its writes
-// to itself. It ends together with its processes, since the kernel ends a process namespace with its first
-// process.
+// Package nested creates nested sandboxes: guests in namespaces of their own that see the sandbox's files and discard their writes.
 package nested
 
 import (
