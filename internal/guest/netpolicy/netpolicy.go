@@ -1,5 +1,4 @@
-// Package netpolicy applies the network policy and starts the model gateway, passes their settings to the task
-// and reports their use in the result.
+// Package netpolicy applies the network policy, starts the model gateway and reports their use in the result.
 package netpolicy
 
 import (
