@@ -1,5 +1,4 @@
-// Package pipeline runs a list of named steps. It implements what all steps share: order, skipping, events,
-// timing, deadlines and undoing. The list can also be printed; the printed list is the one that runs.
+// Package pipeline runs or prints a list of named steps with budgets, skipping, events and undoing.
 package pipeline
 
 import (
