@@ -1,5 +1,4 @@
-// Package prover implements boot's proof: it runs the project's checks on both commits of a task in clean
-// environments, next to a renewed engine, with a browser that views the pages.
+// Package prover implements boot's proof: it runs the project's checks on both commits of a task in clean environments.
 package prover
 
 import (
