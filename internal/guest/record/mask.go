@@ -10,18 +10,13 @@ import (
 // Masker removes secrets from text.
 type Masker interface{ String(s string) string }
 
-// plainFields contain values of the product that programs read: masking a value that occurs there by chance
-// would only make the result useless.
-func plainFields() []string {
-	return []string{"TaskID", "BaseSHA", "HeadSHA", "SHA", "Log", "Evidence.Path", "PageProof.Path"}
-}
-
 // maskResult removes the secrets from every text of the result, whatever its source: commit subjects, file
 // names, a service's output, warnings of the landing. Strings of other types are the product's own words,
 // such as a status.
 func maskResult(res *workorder.Result, m Masker) {
 	if m != nil {
-		maskValue(reflect.ValueOf(res).Elem(), m, plainFields())
+		maskValue(reflect.ValueOf(res).Elem(), m,
+			[]string{"TaskID", "BaseSHA", "HeadSHA", "SHA", "Log", "Evidence.Path", "PageProof.Path"})
 	}
 }
 

@@ -1,8 +1,4 @@
-// Package record keeps the run's record inside the box: it numbers and writes
-// the events, accumulates the result, and makes sure that the last process of the run (boot, or rescue
-// after boot died) can write a result.
-//
-// All of its output is redacted.
+// Package record numbers and writes the attempt's events and accumulates its result, both redacted.
 package record
 
 import (
@@ -304,7 +300,7 @@ func (r *Recorder) Finish(final func(*workorder.Result)) error {
 		r.mu.Unlock()
 		return nil
 	}
-	r.releaseAll()
+	_ = os.Remove(filepath.Join(r.state, reserveFile))
 	final(&r.result)
 	res := &r.result
 	res.DurationMS = time.Since(res.StartedAt).Milliseconds()

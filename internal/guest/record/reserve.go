@@ -47,6 +47,3 @@ func (r *Recorder) ReleaseForLanding() error {
 	}
 	return nil
 }
-
-// releaseAll frees the rest.
-func (r *Recorder) releaseAll() { _ = os.Remove(filepath.Join(r.state, reserveFile)) }
