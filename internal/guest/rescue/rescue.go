@@ -1,5 +1,4 @@
-// Package rescue lands the work that boot could not land: it commits and pushes if there is a clone, and
-// writes the result in any case.
+// Package rescue lands the work that boot could not land, and writes the result.
 package rescue
 
 import (
