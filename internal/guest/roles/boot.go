@@ -1,5 +1,4 @@
-// Package roles wires the packages of the guest together for a run: it passes each part what it needs from
-// the others, and makes no decisions.
+// Package roles connects the packages of the guest for each role of cmd/entrypoint.
 package roles
 
 import (
