@@ -15,12 +15,10 @@ import (
 // maxSubject is how many characters of a commit's subject git and forges show in one line.
 const maxSubject = 72
 
-// refers matches what a forge takes for a mention, or for a reference that closes an issue when the commit is
-// merged.
+// refers matches what a forge takes for a mention, or for a reference that closes an issue.
 var refers = lazyregexp.New(`[@#]+(\w)|://`)
 
-// leftoverMessage returns the message of the commit with the agent's uncommitted work: its subject is the
-// task's first line.
+// leftoverMessage returns the message of the commit with the agent's uncommitted work.
 func leftoverMessage(task string) string {
 	subject := ""
 	for line := range strings.Lines(forge.StripPlain(task)) {
@@ -42,8 +40,7 @@ func leftoverMessage(task string) string {
 
 const maxConflicts = 20
 
-// conflictMessage returns the message of a commit with conflicts that the agent left, so that it is not taken
-// for finished work.
+// conflictMessage returns the message of a commit with the agent's conflicts, which is not finished work.
 func conflictMessage(c *tree.Conflicts) string {
 	subject := "Keep an unfinished " + during(c)
 	if len(c.Paths) > 0 {

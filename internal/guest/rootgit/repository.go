@@ -23,8 +23,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Repository is the task's repository in its box: root's git, the agent's access to the remote, and the work tree.
-// It implements boot.Repository.
+// Repository is root's git, the agent's access to the remote, and the work tree. It implements boot.Repository.
 type Repository struct {
 	*parts
 	saving
@@ -76,8 +75,7 @@ func (r *Repository) Authenticate() (err error) {
 	return err
 }
 
-// gitAuth returns the credential in git's form. An SSH key must be a file for ssh; it is in the box's memory,
-// for root only.
+// gitAuth returns the credential in git's form. An SSH key is a file in the box's memory, for root only.
 func gitAuth(env *workorder.Envelope, sshDir string) (*git.Auth, error) {
 	c := env.Git
 	if c == nil {
@@ -112,8 +110,7 @@ func gitAuth(env *workorder.Envelope, sshDir string) (*git.Auth, error) {
 // CloneResult is the state that a run starts from. In a task without a lease it has only Base, BaseSHA and Head.
 type CloneResult struct {
 	claim.Result
-	// Pushed reports whether the remote's branch has Head. Commits from a bundle or a
-	// checkpoint are on the remote only after the first save.
+	// Pushed reports whether the remote's branch has Head.
 	Pushed bool
 	// Restored is nil for a new task.
 	Restored *workorder.Restored
@@ -198,8 +195,7 @@ func (r *Repository) Clone(ctx context.Context) (CloneResult, error) {
 	return c, nil
 }
 
-// nameCoAuthor makes git add the trailer for the agent to the agent's commits, unless the repository has its
-// own hooks elsewhere. A rebase changes no messages.
+// nameCoAuthor makes git add the agent's trailer, unless the repository has its own hooks or the task is a rebase.
 func (r *Repository) nameCoAuthor(ctx context.Context) error {
 	who := r.env.Order.CoAuthor
 	if who == nil || r.env.Order.Mode == workorder.ModeRebase {
@@ -258,8 +254,7 @@ func (r *Repository) Surface(ctx context.Context, base, head string) ([]workorde
 		return nil, err
 	}
 	found, err := sensitivefiles.Report(ctx, repo, base, head)
-	// It does not include checkpoints and other commits pushed next to the branch. Without the list, an extra
-	// finding is better than a missing one.
+	// It does not include checkpoints and other commits pushed next to the branch.
 	var objects map[string]bool
 	if out, err := repo.Output(ctx, "rev-list", "--objects", head, "--not", base, "--"); err == nil {
 		objects = map[string]bool{}
@@ -280,9 +275,8 @@ func (r *Repository) Surface(ctx context.Context, base, head string) ([]workorde
 	return found, err
 }
 
-// landed returns root's copy of the remote with a commit that was pushed. An object from the network matches
-// its id; git does not verify that when it reads the agent's own objects, which code of the repository can
-// write to at any time. A commit that could not be pushed is not in the copy.
+// landed returns root's copy of the remote with a pushed commit: unlike the agent's objects, those from the network
+// match their ids. A commit that could not be pushed is not in the copy.
 func (r *Repository) landed(ctx context.Context, head string) (git.Repo, error) {
 	mirror := r.Repos.Mirror()
 	if at, err := mirror.Resolve(ctx, head); err == nil && at == head {
@@ -303,8 +297,7 @@ func (r *Repository) AnnounceStop(files time.Duration) { r.Stop.Announce(files) 
 // Lost returns a channel that is closed when another box holds the task's lease.
 func (r *Repository) Lost() <-chan struct{} { return r.Ledger.Fence.Lost() }
 
-// Recheckout restores the state of the work tree after Clone, once it has lost its files. A rebase has its own
-// commits by then.
+// Recheckout restores the work tree after Clone, once it has lost its files.
 func (r *Repository) Recheckout(ctx context.Context) error {
 	if err := r.Checkpoints.Recheckout(ctx); err != nil || r.env.Order.Mode == workorder.ModeRebase {
 		return err

@@ -1,16 +1,11 @@
-// Package rootgit is root's git: it pushes the agent's work to the remote without trusting the agent's
-// repository. Hooks, configuration, filters and remotes of the work tree have no effect, and the agent's
-// files never get access to the credential. Only the task's own refs are pushed: its branch, and
-// refs/sandbox-agent/<id>/*: the task's state with the lease, the checkpoint of uncommitted work, and commits
-// that the agent made elsewhere or rewrote.
+// Package rootgit pushes the agent's work to the remote as root, without trusting the agent's repository.
 //
 // Order of calls: Claimer.Fetch, Claimer.Claim, Checkpoints.Checkout, Committer.Unarchive, Config.Neutralize,
 // Checkpoints.RecordSetupFiles; then Saver.Keep while the agent works, and after AutoSaver.Stop Committer.Commit,
 // Lander.Land and Committer.Archive any number of times; Lander.Release at the end. Commit, Land, Archive and
-// Release also work in another process with the same directory. From Claim to Release a goroutine moves the
-// heartbeat. The parts are not safe for concurrent use. Between AutoSaver.Begin and AutoSaver.Stop only the
-// AutoSaver may use them, except for Repos.Refresh, RecordSetupFiles, Neutralize and Rebaser.Unfinished, which
-// lock against it, and the repositories themselves.
+// Release also work in another process with the same directory. The parts are not safe for concurrent use. Between
+// AutoSaver.Begin and AutoSaver.Stop only the AutoSaver may use them, except for Repos.Refresh, RecordSetupFiles,
+// Neutralize and Rebaser.Unfinished, which lock against it, and the repositories themselves.
 package rootgit
 
 import (

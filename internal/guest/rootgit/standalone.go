@@ -9,8 +9,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// standalone checks the base out for a standalone box, which holds no lease and pushes nothing. In a box that is
-// started again the work tree exists already.
+// standalone checks the base out for a standalone box, unless the work tree exists already.
 func (r *Repository) standalone(ctx context.Context) (CloneResult, error) {
 	by, local := "", r.env.Order.CloneURL == workorder.RepoIn
 	if local {

@@ -14,17 +14,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Workspace is the directory that the task works in, with its surroundings: git's system configuration and the
-// generated .env.
-//
-// Files inside it are only accessed as the agent's user: the repository decides what they are, for example a
-// symbolic link.
+// Workspace is the directory that the task works in, git's system configuration and the generated .env. Files inside it
+// are only accessed as the agent's user.
 type Workspace struct {
 	Dir  string
 	User *proc.Credential // nil means the current user
 	Home string
-	// GitConfig is git's system-wide file. The system scope is necessary because root's own configuration is not
-	// the agent's: --global would write to the wrong home.
+	// GitConfig is git's system-wide file: root's own configuration is not the agent's.
 	GitConfig string
 }
 
@@ -44,8 +40,8 @@ func (w *Workspace) Make() error {
 // gitConfigMark starts the part that ConfigureGit has written, up to the end of the file.
 const gitConfigMark = "# written by sandbox-agent\n"
 
-// ConfigureGit writes to the end of the system-wide configuration, replacing what it wrote before: the given
-// directories are safe regardless of their owner, the identity of commits, and the actual server for reads of remote.
+// ConfigureGit replaces what it wrote to the system-wide configuration: safe directories, the identity of commits, and
+// the server for reads of remote.
 func (w *Workspace) ConfigureGit(id workorder.Identity, safe []string, remote, insteadBy string) error {
 	old, err := os.ReadFile(w.GitConfig)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -87,8 +83,7 @@ const EnvFile = ".env"
 // hasEnvFile is an exit code that no other command in the script of WriteEnvFile returns.
 const hasEnvFile = 73
 
-// WriteEnvFile writes the variables to .env and makes git ignore it. If a .env exists (the repository tracks
-// one), it is left unchanged with a warning: otherwise the values would end up in a commit.
+// WriteEnvFile writes the variables to .env and makes git ignore it. An existing .env stays unchanged, with a warning.
 func (w *Workspace) WriteEnvFile(ctx context.Context, env map[string]string) (warning string, err error) {
 	// noclobber opens with O_EXCL, which does not follow a link.
 	err = w.feed(
@@ -114,8 +109,7 @@ func (w *Workspace) feed(ctx context.Context, script, input string) error {
 	return err
 }
 
-// dotEnv returns the content of a .env file that the common readers (dotenv of Node, Python and Ruby,
-// compose, and a shell's `set -a; . .env`) interpret identically.
+// dotEnv returns the content of a .env file that the common readers and a shell interpret identically.
 func dotEnv(env map[string]string) string {
 	var b strings.Builder
 	b.WriteString("# written by sandbox-agent, not part of the repository\n")

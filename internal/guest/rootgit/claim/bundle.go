@@ -9,15 +9,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Refs of the mirror for commits that an earlier attempt could not push: refs/heads/ as
-// refs/bundle/heads/, and the task's own refs as refs/bundle/kept/.
+// Refs of the mirror for commits that an earlier attempt could not push: branches and the task's own refs.
 const (
 	BundleHeads = "refs/bundle/heads/"
 	bundleKept  = "refs/bundle/kept/"
 )
 
-// unbundle reads the bundle into the mirror. It warns of an unreadable one
-// and returns; the host still has it.
+// unbundle reads the bundle into the mirror. An unreadable one is a warning; the host still has it.
 func (ls *Claimer) unbundle(ctx context.Context) {
 	if ls.Bundle == "" {
 		return
@@ -32,8 +30,7 @@ func (ls *Claimer) unbundle(ctx context.Context) {
 // LandedBy is part of the name of a bundle's ref if that ref has all of its attempt's work.
 const LandedBy = "attempt-"
 
-// bundled lists the bundle's refs, by their names on the remote, and returns the
-// number of the attempt whose whole work it has; 0 if none.
+// bundled lists the bundle's refs by their names on the remote, and the number of the attempt whose whole work it has, or 0.
 func (ls *Claimer) bundled(ctx context.Context) (refs map[string]string, all int, err error) {
 	if ls.Bundle == "" {
 		return nil, 0, nil
@@ -59,8 +56,7 @@ func (ls *Claimer) bundled(ctx context.Context) (refs map[string]string, all int
 	return refs, all, nil
 }
 
-// takeBundle starts this attempt from the commits that never reached the remote: the branch if it is ahead of
-// the remote's, else refs next to the branch.
+// takeBundle starts from the commits that never reached the remote: the branch if it is ahead, else refs next to it.
 func (ls *Claimer) takeBundle(ctx context.Context, v remoteTask, c *Result) error {
 	refs, all, err := ls.bundled(ctx)
 	if err != nil {

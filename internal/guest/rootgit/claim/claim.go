@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Claimer is the task's lease.
+// Claimer takes the task's lease.
 type Claimer struct {
 	*remote.Remote
 	Feedback *evidence.Feedback
@@ -29,8 +29,7 @@ type Claimer struct {
 
 // Result is the state that a box starts from.
 type Result struct {
-	// State is the remote's current state, with this box's attempt (the last one) and its lease. Its
-	// TargetBranch is the task's branch, even if the order has another name.
+	// State is the remote's current state, with this box's attempt, its lease and the branch's name.
 	State      *workorder.State
 	Attempt    int    // number of this box's attempt
 	Continues  bool   // the task has earlier work
@@ -56,24 +55,21 @@ const (
 	watchShare = 12
 	watchLeast = 100 * time.Millisecond
 	watchMost  = 5 * time.Second
-	// claimTries bounds a swap that the remote refuses although the ref did not change:
-	// another box may be pushing at the same time.
+	// claimTries bounds a swap that the remote refuses although the ref did not change: another box may be pushing.
 	claimTries = 5
 	claimPause = 300 * time.Millisecond
 )
 
-// Claim takes the task's lease by compare and swap. Call it after Fetch, with its results, and before
-// Checkout.
+// Claim takes the task's lease by compare and swap. Call it after Fetch, with its results, and before Checkout.
 //
-// If the mode starts a new task and the remote already has the task, Claim returns ErrTaskExists, unless the
-// order's IfExists allows more: then the task is continued and the order's mode changes accordingly, or a
-// *DoneError returns its result. If the mode continues a task that the remote does not have, the task starts
-// from scratch if the order has its text; otherwise the error is ErrTaskUnknown, of kind git.KindNotFound.
+// If the mode starts a new task and the remote already has the task, Claim returns ErrTaskExists, unless the order's
+// IfExists allows more: then the task is continued, or a *DoneError returns its result. If the mode continues a task
+// that the remote does not have, the task starts from scratch if the order has its text; otherwise the error is
+// ErrTaskUnknown, of kind git.KindNotFound.
 //
-// A free lease, or one whose attempt is over according to the order, is taken at once. Any other lease is
-// watched by this box's own clock. Claim returns a *LeaseHeldError as soon as the holder shows a heartbeat;
-// without one for the lease's time, its box counts as lost. From then on this box's heartbeat runs, until
-// Release.
+// A lease that is free or over according to the order is taken at once. Any other is watched by this box's own clock:
+// Claim returns a *LeaseHeldError at the holder's next heartbeat; without one for the lease's time, its box counts as
+// lost. Then this box's heartbeat runs until Release.
 func (ls *Claimer) Claim(ctx context.Context, base, sha string) (*Result, error) {
 	if !workorder.ValidAttemptID(ls.Repos.Order.AttemptID) {
 		return nil, errors.New("take the task's lease: the order names no attempt")
@@ -171,7 +167,6 @@ func (ls *Claimer) look(ctx context.Context) (remoteTask, error) {
 	return v, nil
 }
 
-// sayDamaged warns that the replaced state was unreadable.
 func (ls *Claimer) sayDamaged(v remoteTask) {
 	if v.damaged == "" {
 		return
@@ -306,8 +301,7 @@ func (ls *Claimer) parent(ctx context.Context, checkpoint string) string {
 	return sha
 }
 
-// origin returns the commit that the task started from. If the state's commit is missing (the base branch was
-// rewritten, or there is no state), it is the merge base of branch and base.
+// origin returns the commit that the task started from, or else the merge base of branch and base.
 func (ls *Claimer) origin(ctx context.Context, s *workorder.State, base, head string) string {
 	if git.ValidSHA(s.BaseSHA) && ls.Repos.Mirror().Run(ctx, "cat-file", "-e", s.BaseSHA+"^{commit}") == nil {
 		return s.BaseSHA
@@ -355,8 +349,7 @@ func (ls *Claimer) enrol(s *workorder.State, mode workorder.Mode, now time.Time)
 	s.Attempts = append(s.Attempts, workorder.Attempt{ID: id, Number: number, Incarnation: ls.Ledger.BoxID, Mode: mode, StartedAt: now})
 }
 
-// watch waits until the lease's holder has been silent for the lease's time; lives means that it was not silent. A
-// changed state ends the wait, too: the lease may have been released.
+// watch waits until the lease's holder has been silent for the lease's time, or the state changed. lives: not silent.
 func (ls *Claimer) watch(ctx context.Context, seen remoteTask, l *workorder.TaskLease) (lives bool, err error) {
 	state, alive := workorder.StateRef(ls.Repos.Order.TaskID), workorder.AliveRef(ls.Repos.Order.TaskID)
 	var first map[string]string

@@ -26,8 +26,7 @@ func (e *DoneError) Error() string {
 	)
 }
 
-// onWith reports whether to continue a task that the remote has, although the order's mode does not request
-// it. A plan never becomes an ordinary task, nor the other way round.
+// onWith reports whether to continue a task that the remote has although the mode does not request it. Plans stay plans.
 func (ls *Claimer) onWith(v remoteTask) bool {
 	if !ls.Repos.Order.MayContinue() || ls.Repos.Order.Mode.Continues() {
 		return false
@@ -53,8 +52,7 @@ func (ls *Claimer) done(ctx context.Context, v remoteTask) *DoneError {
 	return e
 }
 
-// readResult reads the result from a commit of the mirror. Others can write to the remote, so the size is
-// checked first.
+// readResult reads the result from a commit of the mirror. Others can write to the remote, so the size is checked.
 func (ls *Claimer) readResult(ctx context.Context, commit string) (*workorder.Result, error) {
 	if commit == "" {
 		return nil, fmt.Errorf("the remote has no result of task %s", ls.Repos.Order.TaskID)
@@ -73,7 +71,6 @@ func (ls *Claimer) readResult(ctx context.Context, commit string) (*workorder.Re
 	return workorder.DecodeResult(out)
 }
 
-// existsError is ErrTaskExists for one task.
 type existsError struct{ task string }
 
 func (e *existsError) Error() string { return "the remote knows task " + e.task + " already" }
@@ -83,8 +80,7 @@ func (e *existsError) EndedBy() workorder.EndedBy { return workorder.EndedByOrde
 
 func (e *existsError) Is(target error) bool { return target == ErrTaskExists }
 
-// onlyPlans reports whether all known attempts of the task are plans: a plan leaves nothing else behind, and
-// another one may be made.
+// onlyPlans reports whether all known attempts are plans, which leave nothing else behind.
 func onlyPlans(s *workorder.State) bool {
 	return s != nil && !slices.ContainsFunc(s.Attempts, func(a workorder.Attempt) bool { return a.Mode != workorder.ModePlan })
 }

@@ -24,8 +24,7 @@ func (ls *Claimer) won(ctx context.Context, seen remoteTask, c *Result) {
 	})
 }
 
-// compare warns if the branch is not where the last attempt left it: someone removed or reset it, and the
-// user may look for the missing commits.
+// compare warns if the branch is not where the last attempt left it: commits may be missing.
 func (ls *Claimer) compare(ctx context.Context, v remoteTask, c *Result) {
 	if v.state == nil || c.Bundled {
 		return
@@ -48,9 +47,8 @@ func (ls *Claimer) compare(ctx context.Context, v remoteTask, c *Result) {
 	)
 }
 
-// Fetch fetches the remote's branches and tags into the mirror and returns the
-// base branch (the remote's default if the order names none) and its commit.
-// If the remote lacks the base branch, the error is of kind git.KindNotFound.
+// Fetch fetches the remote's branches and tags into the mirror and returns the base branch (by default the remote's)
+// and its commit. If the remote lacks the base branch, the error is of kind git.KindNotFound.
 func (ls *Claimer) Fetch(ctx context.Context) (base, sha string, err error) {
 	if err := ls.Repos.Open(ctx); err != nil {
 		return "", "", err

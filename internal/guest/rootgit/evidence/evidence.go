@@ -23,17 +23,14 @@ type Uploader struct {
 
 const (
 	// MaxFile bounds one file that is pushed next to the branch, in bytes: every clone of all refs contains it.
-	// A video has some 500 kB, a page's picture 100 kB; GitHub shows files up to 10 MB.
 	MaxFile = 8 << 20
 	// MaxBytes bounds the sum of all files, in bytes.
 	MaxBytes = 24 << 20
-	// maxFiles bounds their number.
 	maxFiles = 400
 )
 
-// Files pushes files of root as a commit on a ref of the task, at their paths. The commit's parent is that of
-// the attempt before. left lists the omitted files: too large, too many, missing or not regular. Call it
-// after Land. Without files the commit id is empty and the error nil.
+// Files pushes files of root as a commit on a ref of the task, on top of the previous attempt's. left lists the omitted
+// files. Call it after Land. Without files the commit id is empty and the error nil.
 func (sd *Uploader) Files(ctx context.Context, root fs.FS, paths []string) (commit string, left []string, err error) {
 	if err := sd.Ledger.Load(); err != nil {
 		return "", nil, fmt.Errorf("keep the evidence: %w", err)

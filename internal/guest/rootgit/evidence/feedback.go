@@ -22,8 +22,7 @@ type Feedback struct {
 	Later []int
 }
 
-// AddTo puts the order's feedback into a state, where it stays until an attempt has answered it. head is the
-// commit that work on it starts from.
+// AddTo puts the order's feedback into a state until an attempt has answered it. head is the commit that work starts from.
 func (f *Feedback) AddTo(s *workorder.State, head string) {
 	if f.Repos.Order.Review == nil {
 		return
@@ -47,9 +46,8 @@ func (f *Feedback) AddTo(s *workorder.State, head string) {
 // maxPending bounds the texts of adopted items, in bytes: the space in a prompt.
 const maxPending = 1 << 20
 
-// takeOver adds the items that an earlier attempt received and did not answer. If the order read the forge,
-// the forge's unanswered items are in the order already; then only items from a file are added, because no
-// other copy of them exists.
+// takeOver adds the items that an earlier attempt did not answer. If the order read the forge, its unanswered items are
+// in the order; then only items from a file are added.
 func (f *Feedback) takeOver(r, pending *workorder.Review) {
 	asked := r.PR != 0
 	if !asked {
@@ -107,8 +105,8 @@ func sameItem(a, b *workorder.ReviewItem) bool {
 	return a.Thread != "" || a.URL != "" || slices.Equal(a.Notes, b.Notes)
 }
 
-// RemoveAnswered removes answered feedback from a state. Items that did not fit stay for the next attempt, which
-// starts at head; feedback that is newer than they are does not count as read.
+// RemoveAnswered removes answered feedback from a state. Items that did not fit stay for the next attempt, which starts
+// at head.
 func (f *Feedback) RemoveAnswered(s *workorder.State, head string) {
 	if s.Review == nil {
 		return
@@ -141,10 +139,9 @@ var (
 	reverts = regexp.MustCompile(`(?m)^This reverts commit ([0-9a-f]{40,64})\b`)
 )
 
-// Addressed lists the commits from since to head whose message names feedback items in a line "Addresses: 1,
-// 3", oldest first, by item. It reads root's own repository, where the agent's settings do not apply. It does
-// not count a commit that changes nothing; one that the base branch has, from a merge or a rebase; one older
-// than the feedback, with another id since a rebase; and one that a later commit reverts.
+// Addressed lists the commits from since to head whose message names feedback items ("Addresses: 1, 3"), oldest first,
+// by item. It does not count a commit that changes nothing, that the base branch has, that is older than the feedback,
+// or that a later commit reverts.
 func (f *Feedback) Addressed(ctx context.Context, since, head string, items int) (map[int][]string, error) {
 	if !f.Ledger.Claimed() || !git.ValidSHA(head) {
 		return nil, nil

@@ -16,10 +16,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Result pushes the attempt's result, events and logs, as they are in root, to a ref of the task: the machine
-// that gave the order may be gone by then, or may collect nothing. The result is always included; the other
-// files as far as they fit, small logs first; left names the omitted ones. It does nothing if this box has no
-// lease or lost it. Call it once the result is written, before Release.
+// Result pushes the attempt's result, events and logs to a ref of the task. The result is always included, the other
+// files as far as they fit, small logs first; left names the omitted ones. It does nothing without the lease. Call it
+// once the result is written, before Release.
 func (sd *Uploader) Result(ctx context.Context, root fs.FS) (left []string, err error) {
 	if err := sd.Ledger.Load(); errors.Is(err, remote.ErrUnclaimed) {
 		return nil, nil
@@ -54,8 +53,8 @@ func (sd *Uploader) Result(ctx context.Context, root fs.FS) (left []string, err 
 	return b.left, sd.sendResult(ctx, commit)
 }
 
-// sendResult moves the ref. The landing may have released the lease, so another box may have begun, or an earlier attempt
-// may push late: the ledger's view is refreshed from the remote as long as our attempt is the last one.
+// sendResult moves the ref. The landing may have released the lease, so the ledger is refreshed while our attempt is
+// the last one.
 func (sd *Uploader) sendResult(ctx context.Context, commit string) error {
 	ref := workorder.ResultRef(sd.Repos.Order.TaskID)
 	_, err := sd.Send(ctx, []remote.Change{{Ref: ref, SHA: commit}}, false)
@@ -115,7 +114,6 @@ func zipped(root fs.FS, name string, limit int) (content string, ok bool) {
 	return b.String(), true
 }
 
-// capped is a buffer that accepts at most limit bytes.
 type capped struct {
 	*bytes.Buffer
 	limit int

@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// HoldBranch keeps the branch on the remote unchanged until Move: pushes go to ref, a KeptRef, instead. There are
-// no checkpoints meanwhile; ref also gets uncommitted work. Call it after Checkout and before AutoSaver.Begin.
+// HoldBranch keeps the branch on the remote unchanged until MoveBranch: pushes go to ref, a KeptRef, without
+// checkpoints. Call it after Checkout and before AutoSaver.Begin.
 func (ld *Lander) HoldBranch(ref string) error {
 	if err := ld.Ledger.Load(); err != nil {
 		return err
@@ -22,8 +22,8 @@ func (ld *Lander) HoldBranch(ref string) error {
 	return ld.Ledger.Store()
 }
 
-// MoveBranch ends Hold: the next push moves the branch to m.Head, only if the remote still has the branch's known
-// head. The same push keeps the old head and records the new base in the task's state. No AutoSaver may run.
+// MoveBranch ends HoldBranch: the next push moves the branch to m.Head, only if the remote still has the branch's known
+// head. The same push keeps the old head and records the new base. No AutoSaver may run.
 func (ld *Lander) MoveBranch(m remote.RebaseResult) error {
 	if err := ld.Ledger.Load(); err != nil {
 		return err
@@ -39,8 +39,7 @@ func (ld *Lander) MoveBranch(m remote.RebaseResult) error {
 	return ld.Ledger.Store()
 }
 
-// landHeld is Land while the branch is held: the task stays as it was when the attempt began, and this
-// attempt's commits go to a ref next to it.
+// landHeld is Land while the branch is held: this attempt's commits go to a ref next to it.
 func (ld *Lander) landHeld(
 	ctx, local context.Context, base, bundlePath string, end RecordAttempt,
 ) (l Result) {
@@ -80,8 +79,7 @@ func (ld *Lander) landHeld(
 	return l
 }
 
-// SideRef returns the remote ref with the commits that the held branch did not get, or refused; it is empty if
-// there is none.
+// SideRef returns the remote ref with the commits that the branch did not get; empty if there is none.
 func (ld *Lander) SideRef() string {
 	if ld.Ledger.Load() != nil {
 		return ""

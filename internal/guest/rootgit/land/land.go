@@ -30,24 +30,19 @@ type Lander struct {
 	Answered bool
 }
 
-// Limits of single operations. The caller's context bounds the whole landing.
 const (
-	// pushTries and pushPause: a restarting remote is back within seconds; an unreachable one must not use up
-	// the time for the result.
+	// pushTries and pushPause: a restarting remote is back within seconds.
 	pushTries = 3
 	pushPause = 700 * time.Millisecond
 	// hurriedTime replaces remote.LocalTime when there is little time for pushing.
 	hurriedTime = 2 * time.Second
-	// bundleTime is enough to pack some hundred megabytes. A shorter
-	// landing gives half of its time to files and the other half to the archive.
+	// bundleTime is enough to pack some hundred megabytes; a shorter landing halves its time between bundle and archive.
 	bundleTime = 20 * time.Second
 )
 
-// Land pushes the task's branch, the agent's other commits, and the state, in
-// one push; it deletes the checkpoint if the branch has all of its work. end returns how to record the
-// attempt if the push succeeds; it is nil if the attempt is not over. Commits that cannot be
-// pushed are written to bundlePath. It may be called again and pushes
-// nothing twice.
+// Land pushes the task's branch, the agent's other commits, and the state, in one push; it deletes the checkpoint if
+// the branch has all of its work. end returns how to record the attempt if the push succeeds; nil if the attempt is not
+// over. Commits that cannot be pushed are written to bundlePath. It may be called again and pushes nothing twice.
 func (ld *Lander) Land(
 	ctx context.Context, base, bundlePath string, end RecordAttempt,
 ) (l Result) {
@@ -125,8 +120,7 @@ func (ld *Lander) Land(
 	return l
 }
 
-// saved returns the landing of a work tree that can no longer be read, because the agent removed or broke its
-// repository: the remote's commits.
+// saved returns the landing of a work tree whose repository the agent broke: the remote's commits.
 func (ld *Lander) saved(l *Result) {
 	if ld.Ledger.Load() != nil {
 		return
@@ -178,8 +172,7 @@ func (ld *Lander) edit(l *Result, end RecordAttempt) func(*workorder.State) {
 	return func(s *workorder.State) { ld.ended(s, a) }
 }
 
-// deliver pushes the work. If the branch is refused, its commits are kept next to it, and Release records how
-// the attempt ended.
+// deliver pushes the work. A refused branch's commits are kept next to it, and Release records the end.
 func (ld *Lander) deliver(ctx context.Context, w remote.Commits, l *Result, end RecordAttempt) error {
 	branch := workorder.BranchRef(ld.Ledger.Branch())
 	if (ld.Ledger.Pending != nil || ld.Ledger.Foreign != "") && !ld.Ledger.Lost {
@@ -284,9 +277,7 @@ func (ld *Lander) tries(ctx context.Context, cs []remote.Change, end func(*worko
 	return err
 }
 
-// Release records on the remote how the attempt ended, if Land has not or the ending changed, and
-// releases the lease. If this box has no lease, or nothing changed, it
-// only stops the heartbeat.
+// Release records on the remote how the attempt ended, if it has to, releases the lease and stops the heartbeat.
 func (ld *Lander) Release(ctx context.Context, end workorder.Attempt) error {
 	defer ld.Heartbeat.Stop()
 	if err := ld.Ledger.Load(); errors.Is(err, remote.ErrUnclaimed) {

@@ -21,12 +21,10 @@ const (
 	// maxText bounds Comparison.Text in bytes: the space in a forge's comment, minus the text around it.
 	maxText = 30 << 10
 	// textTime bounds git's range-diff; the pairs do not need it.
-	textTime = 30 * time.Second
-	// maxRangeSubject bounds a subject, maxFiles the files that a reason names.
+	textTime        = 30 * time.Second
 	maxRangeSubject = 120
 	maxFiles        = 5
-	// maxProblems bounds Comparison.Problems.
-	maxProblems = 10
+	maxProblems     = 10
 )
 
 // Reasons of a pair that names no file.
@@ -180,8 +178,7 @@ func (c *comparison) pair(text string) {
 	})
 }
 
-// paired returns the abbreviated ids that git's range-diff pairs, from lines such as "2: caf0881 ! 2: a2cdd3d
-// subject".
+// paired returns the abbreviated ids that git's range-diff pairs, from lines such as "2: caf0881 ! 2: a2cdd3d subject".
 func paired(text string) (list [][2]string) {
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "    ") {
@@ -313,8 +310,7 @@ type moved struct {
 	files []string // files with conflicts
 }
 
-// move rebases a commit onto another one, without a work tree. Two temporary commits with the commit's parent
-// as their parent make that parent the merge base.
+// move rebases a commit onto another one without a work tree: two temporary commits make its parent the merge base.
 func (c *comparison) move(ctx context.Context, o *rangeCommit, on string) (m moved, err error) {
 	at, err := c.tree(ctx, on)
 	if err != nil {

@@ -52,8 +52,7 @@ func (r *RebasePlan) Nothing() string {
 type Conflict struct {
 	Commit, Subject string // the commit being rebased
 	Files           []string
-	// Settings lists files of agents' settings that the commits touch: no agent may start while they are partly
-	// rebased.
+	// Settings lists files of agents' settings that the commits touch: no agent may start while they are partly rebased.
 	Settings []string
 }
 
@@ -75,8 +74,7 @@ const (
 	maxTold = 100
 )
 
-// Plan finds the commits to rebase. It refuses if work would be lost or commits of others would be moved.
-// Call it after Checkout.
+// Plan finds the commits to rebase. It refuses if work would be lost or commits of others moved. Call it after Checkout.
 func (rb *Rebaser) Plan(ctx context.Context, c *claim.Result) (*RebasePlan, error) {
 	if err := rb.Ledger.Load(); err != nil {
 		return nil, err
@@ -131,9 +129,8 @@ func (rb *Rebaser) Plan(ctx context.Context, c *claim.Result) (*RebasePlan, erro
 	}
 }
 
-// upstream finds the start of the task's own commits: the newest commit that the branch shares with the
-// task's first base commit, the current base branch, or the new base. A branch that merged its base shares
-// more than its first base commit.
+// upstream finds the start of the task's own commits: the newest commit that the branch shares with its first base
+// commit, the current base branch, or the new base.
 func (rb *Rebaser) upstream(ctx context.Context, r *RebasePlan, base string) error {
 	m := rb.Repos.Outbox()
 	tips := []string{r.NewBase, r.OldBase}
@@ -177,8 +174,7 @@ func (rb *Rebaser) count(ctx context.Context, from, to string) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(out)))
 }
 
-// foreign returns the commits of the remote's branch that no known attempt left there. A lost box did not
-// report its last pushes; then commits by the task's own committer count as the task's.
+// foreign returns the commits of the remote's branch that no known attempt left there, by committer after a lost box.
 func (rb *Rebaser) foreign(ctx context.Context, c *claim.Result, r *RebasePlan) ([]git.Commit, error) {
 	m := rb.Repos.Outbox()
 	known, lost := "", false
@@ -214,15 +210,13 @@ func (rb *Rebaser) foreign(ctx context.Context, c *claim.Result, r *RebasePlan) 
 	return list, nil
 }
 
-// own reports whether a commit is the task's by its committer. If that is the user, the trailer for the agent
-// distinguishes it from the user's own commits.
+// own reports whether a commit is the task's, by its committer and, if that is the user, the agent's trailer.
 func (rb *Rebaser) own(committer, coAuthors string) bool {
 	o := rb.Repos.Order
 	return committer == o.Author.Email && (o.CoAuthor == nil || strings.Contains(coAuthors, o.CoAuthor.Email))
 }
 
-// rebaser returns the work tree with all prompts, signing, rerere and reordering off. No code of the agent
-// has run in it yet.
+// rebaser returns the work tree with all prompts, signing, rerere and reordering off.
 func (rb *Rebaser) rebaser() git.Repo {
 	t := rb.Repos.Tree()
 	t.Env = append(t.Env, "GIT_EDITOR=true", "GIT_SEQUENCE_EDITOR=true")
@@ -235,8 +229,8 @@ func (rb *Rebaser) rebaser() git.Repo {
 	return t
 }
 
-// Run rebases the commits in the work tree, as the agent's user. It drops merges and rebases their commits
-// one by one; it also drops commits that no longer change anything. A conflict leaves the rebase in progress.
+// Run rebases the commits in the work tree as the agent's user, without merges and empty commits. A conflict leaves it
+// in progress.
 func (rb *Rebaser) Run(ctx context.Context, r *RebasePlan) error {
 	t := rb.rebaser()
 	err := t.Run(ctx, "rebase", "--quiet", "--merge", "--no-verify", "--no-gpg-sign", "--no-autosquash", "--no-autostash", "--no-fork-point",
@@ -294,8 +288,7 @@ func (rb *Rebaser) touched(ctx context.Context, r *RebasePlan) ([]string, error)
 	return slices.Compact(list), err
 }
 
-// Unfinished returns why a rebase is not done, empty if it is; head is its result. It does not trust the
-// actor who resolved the conflicts. It may be called while an AutoSaver runs.
+// Unfinished returns why a rebase is not done, empty if it is; head is its result. It may be called while an AutoSaver runs.
 func (rb *Rebaser) Unfinished(ctx context.Context, r *RebasePlan) (head, why string, err error) {
 	if err := rb.Ledger.Lock(ctx); err != nil {
 		return "", "", err

@@ -36,8 +36,8 @@ func (l *Result) warn(format string, args ...any) {
 	l.Warnings = append(l.Warnings, fmt.Sprintf(format, args...))
 }
 
-// ArchiveLeftovers archives the work that is in no landed commit: the files that could not be committed, which left
-// names, or the whole work tree if the commits could not be read. archive returns the file's path in the output.
+// ArchiveLeftovers archives work that is in no landed commit: the files that left names, or the whole work tree if the
+// commits could not be read. archive returns the file's path in the output.
 func (l *Result) ArchiveLeftovers(
 	ctx context.Context, left error, archive func(ctx context.Context, whole bool) (path string, err error),
 ) {
@@ -57,8 +57,7 @@ func (l *Result) ArchiveLeftovers(
 	}
 }
 
-// commitsInBox reports whether there are readable commits that could neither be pushed nor bundled in time. They
-// stay in the box, and the host takes them from there.
+// commitsInBox reports whether readable commits could neither be pushed nor bundled; the host takes them from the box.
 func (l *Result) commitsInBox() bool { return l.Err != nil && l.Bundle == "" && len(l.Commits) > 0 }
 
 // Failed returns why the work is not on the remote, and where it is.

@@ -59,8 +59,7 @@ func (h *AgentRefs) NextHead(ctx context.Context, base string) (NextHead, error)
 		w.Head = at
 		w.warnings = append(w.warnings, fmt.Sprintf("the agent removed the branch %s; its HEAD is pushed under that name", h.Ledger.Branch()))
 	case at != "" && at != branch:
-		// The agent may have switched branches. HEAD counts if it contains the
-		// task's branch; if the two have diverged, the branch counts, because the task asked for it.
+		// The agent may have switched branches. HEAD counts if it contains the task's branch; otherwise the branch counts.
 		inHead, err := t.IsAncestor(ctx, branch, at)
 		if err != nil {
 			return NextHead{}, err
@@ -105,8 +104,7 @@ func (h *AgentRefs) Find(ctx context.Context, base string) (Commits, []string, e
 	return w, warnings, nil
 }
 
-// OtherBranches lists the local branches, and a detached HEAD, whose commits
-// are neither part of the base nor of head.
+// OtherBranches lists local branches and a detached HEAD with commits that neither the base nor head has.
 func (h *AgentRefs) OtherBranches(ctx context.Context, base, head, at string) ([]Change, error) {
 	// Tags and the stash may contain work, too.
 	out, err := h.Repos.Tree().Output(ctx, "for-each-ref", "--no-merged="+head,
@@ -162,8 +160,7 @@ func (h *AgentRefs) OtherBranches(ctx context.Context, base, head, at string) ([
 	return refs, nil
 }
 
-// ownName returns the name under which a ref of the agent is kept. A branch whose name is already in use gets
-// a prefix.
+// ownName returns the name under which a ref of the agent is kept.
 func ownName(ref string) string {
 	branch, ok := strings.CutPrefix(ref, "refs/heads/")
 	if !ok {

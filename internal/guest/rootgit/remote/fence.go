@@ -10,8 +10,7 @@ import (
 // maxSent bounds the recorded states of this box's own pushes: late pushes are few.
 const maxSent = 50
 
-// Fence tells all goroutines of this box whether it still holds the lease. The zero value is ready and means
-// that it does.
+// Fence reports to all goroutines of this box whether it holds the lease. The zero value means that it does.
 type Fence struct {
 	losing sync.Once // the first caller reports the loss; the others wait until it has
 
@@ -32,8 +31,7 @@ func (l *Fence) Lost() chan struct{} {
 	return l.gone
 }
 
-// markLost records the lease's new holder, only once. It calls say before
-// Lost is closed: after that the process, or the reading of events, may end.
+// markLost records the lease's new holder once. It calls say before Lost is closed, when the process may end.
 func (l *Fence) markLost(by *workorder.TaskLease, say func()) {
 	l.losing.Do(func() {
 		say()

@@ -17,9 +17,7 @@ type Heartbeat struct {
 	loop loop
 }
 
-// The state on the remote is the fence: it changes by compare and swap, with every push. The heartbeat is a
-// separate ref. A goroutine moves it independently of a save, a commit, validation or a push, which may take
-// minutes.
+// The heartbeat is a ref apart from the state, so that a goroutine can move it during a save, a commit or a push.
 
 const (
 	// beatLeast is the least time that one heartbeat has to reach the remote.
@@ -75,8 +73,7 @@ func (h *Heartbeat) stopAfter(patience time.Duration) {
 	<-done
 }
 
-// StopAndDelete stops the heartbeat and deletes its ref. A remaining ref is harmless, because the state records that
-// the lease is free.
+// StopAndDelete stops the heartbeat and deletes its ref. A remaining ref is harmless: the state records a free lease.
 func (h *Heartbeat) StopAndDelete(ctx context.Context) {
 	limit := beatLeast
 	if d, ok := ctx.Deadline(); ok && time.Until(d) < LocalTime {
@@ -129,8 +126,7 @@ func (h *Heartbeat) beatUntil(ctx context.Context, last <-chan struct{}, done ch
 	}
 }
 
-// Beat checks that this box still holds the lease and moves the heartbeat. over means that there is no lease
-// to keep. made are the last commits used for it.
+// Beat checks that this box still holds the lease and moves the heartbeat. made are the last commits used for it.
 func (h *Heartbeat) Beat(ctx context.Context, made *[2]string) (over bool, err error) {
 	state := workorder.StateRef(h.Repos.Order.TaskID)
 	refs, err := h.Repos.ListRefs(ctx, "", state)

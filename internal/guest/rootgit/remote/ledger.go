@@ -31,10 +31,7 @@ type Ledger struct {
 	noted sync.Once // a failure to write the ledger was reported
 }
 
-func newLedger(r *Repos) *Ledger { return &Ledger{repos: r} }
-
-// ledgerData is root's view of the remote and of the task. It is a file of root, so that rescue, another process,
-// pushes with the same view as boot.
+// ledgerData is root's view of the remote and of the task, in a file that rescue, another process, reads.
 type ledgerData struct {
 	// State is the task's state on the remote, in the commit Refs[StateRef].
 	State *workorder.State `json:"state"`
@@ -42,11 +39,9 @@ type ledgerData struct {
 	Refs map[string]string `json:"refs"`
 	// Checkpoint is the checkpoint among them, or nil.
 	Checkpoint *workorder.Checkpoint `json:"checkpoint,omitempty"`
-	// Pending is the result of the push under way. It is written before the push:
-	// a reader that finds it has to ask the remote whether the push succeeded.
+	// Pending is the result of the push under way, written before it: a reader has to ask the remote for the outcome.
 	Pending *PushTarget `json:"pending,omitempty"`
-	// Tips are the last commits that this box tried to push to the branch. If the remote's branch has one of
-	// them, the push was this box's, even if it took effect late.
+	// Tips are the last commits that this box tried to push to the branch; a push may take effect late.
 	Tips []string `json:"tips,omitempty"`
 	// Sent are the last states that this box pushed or tried to push, by commit.
 	Sent []string `json:"sent,omitempty"`
@@ -60,12 +55,10 @@ type ledgerData struct {
 	Lost bool `json:"lost,omitempty"`
 	// Apart means that the remote cannot change several refs at once.
 	Apart bool `json:"apart,omitempty"`
-	// RestoredTree is the work tree's hash and Start the commit under it at the start of the
-	// run; RestoredTree is empty if nothing uncommitted was restored.
+	// RestoredTree is the work tree's hash at the start, empty if nothing was restored; Start is the commit under it.
 	RestoredTree string `json:"restored_tree,omitempty"`
 	Start        string `json:"start,omitempty"`
-	// Forced are restored files that are ignored: the agent had added them by force,
-	// which the new work tree's index does not show.
+	// Forced are restored files that are ignored: the agent had added them by force.
 	Forced []string `json:"forced,omitempty"`
 	// Settings are the agents' settings that have the base's version while the agent works.
 	Settings []ConfigFile `json:"settings,omitempty"`
@@ -148,8 +141,7 @@ func (l *Ledger) Store() error {
 	return nil
 }
 
-// StoreBestEffort is Store without an error, for use while work is at stake: the work matters more, and the remote can
-// be queried again.
+// StoreBestEffort is Store without an error: the remote can be queried again.
 func (l *Ledger) StoreBestEffort() {
 	if err := l.Store(); err != nil {
 		l.noted.Do(func() {
@@ -174,8 +166,7 @@ func (l *Ledger) AttemptNumber() int {
 	return 0
 }
 
-// Branch returns the task's branch. For a continued task it is the remote's, even if the order has another
-// name.
+// Branch returns the task's branch; for a continued task it is the remote's.
 func (l *Ledger) Branch() string {
 	if l.ledgerData != nil {
 		return l.State.TargetBranch
@@ -183,8 +174,7 @@ func (l *Ledger) Branch() string {
 	return l.repos.Order.TargetBranch
 }
 
-// Record creates the commit of a state. It has no parent, so a task of a thousand saves leaves one commit on
-// the remote.
+// Record creates the commit of a state, without a parent, so that a thousand saves leave one commit.
 func (l *Ledger) Record(ctx context.Context, s *workorder.State) (string, error) {
 	b, err := s.Encode()
 	if err != nil {
@@ -253,13 +243,11 @@ func (l *Ledger) renewal() time.Duration {
 	return min(l.repos.Order.CheckpointInterval(), workorder.LeaseRenewal)
 }
 
-// A branch that an agent wrote may contain settings, hooks and MCP servers that the next agent would
-// obey before it reads its task. While an agent works on a continued task, these files have
-// the base branch's version. That version must not be committed: the ledger records the branch's version,
-// and every snapshot of the work tree has the branch's version unless the agent changed the file itself.
+// An agent could write settings, hooks and MCP servers that the next agent obeys before it reads its task. While an
+// agent works on a continued task, these files have the base branch's version. Snapshots and commits have the branch's
+// version, which the ledger records, unless the agent changed the file itself.
 
-// ConfigFile is a file that differs between branch and base. Entries have git's format "mode id";
-// they are empty if the file is absent.
+// ConfigFile is a file that differs between branch and base. Entries are "mode id", empty if the file is absent.
 type ConfigFile struct {
 	Path   string `json:"path"`
 	Base   string `json:"base,omitempty"`   // the version that replaced it in the work tree
@@ -267,8 +255,7 @@ type ConfigFile struct {
 	Start  string `json:"start,omitempty"`  // the version in the attempt's first commit
 }
 
-// The commits of a rebase are worthless until all of them exist and were checked. While the branch is held,
-// every save or landing (by a timer, a signal, or rescue in another process) pushes to a ref next to it.
+// While a rebase is unfinished, the branch is held: every save or landing pushes to a ref next to it.
 
 // RebaseResult is a rebase that passed its checks.
 type RebaseResult struct {
@@ -284,8 +271,7 @@ type RebaseResult struct {
 	Beside string `json:"beside,omitempty"`
 }
 
-// IsOwn reports whether a state comes from a push of this box: it has this box's lease, or records the end of
-// its attempt as the last one.
+// IsOwn reports whether a state has this box's lease, or records the end of its attempt as the last one.
 func (l *Ledger) IsOwn(s *workorder.State) bool {
 	if s.Lease != nil {
 		return l.Holds(s.Lease)
@@ -299,8 +285,7 @@ func (l *Ledger) Holds(lease *workorder.TaskLease) bool {
 	return lease.AttemptID == l.repos.Order.AttemptID && lease.Incarnation == l.BoxID
 }
 
-// OwnAttempt returns this box's attempt in a state, under its own name or under its new name since another box
-// began the same attempt again; nil if there is none.
+// OwnAttempt returns this box's attempt in a state; nil if there is none.
 func (l *Ledger) OwnAttempt(s *workorder.State) *workorder.Attempt {
 	if a := s.Find(l.repos.Order.AttemptID); a != nil && a.Incarnation == l.BoxID {
 		return a
@@ -323,23 +308,20 @@ func (l *Ledger) Sending(commit string) {
 	l.Fence.sending(commit)
 }
 
-// An agent can fill the disk. The ledger needs little space, so that much
-// is reserved with the lease and freed when it is needed.
+// An agent can fill the disk. The ledger reserves some space with the lease and frees it when needed.
 
 // reserveBytes is enough for some hundred states and heartbeats.
 const reserveBytes = 4 << 20
 
 func (l *Ledger) reserveFile() string { return filepath.Join(l.repos.Dir, "reserve") }
 
-// Reserve takes the space. If the disk has too little left at the start,
-// the run is tried all the same.
+// Reserve takes the space; a failure is ignored.
 func (l *Ledger) Reserve() { _ = os.WriteFile(l.reserveFile(), make([]byte, reserveBytes), 0o600) }
 
 // Unreserve frees the space; freed reports whether there was any.
 func (l *Ledger) Unreserve() (freed bool) { return os.Remove(l.reserveFile()) == nil }
 
-// ctxMutex is a mutex whose Lock honours a context: a hanging push may hold it for minutes, and a stopped
-// caller has only seconds. The zero value is free.
+// ctxMutex is a mutex whose Lock ends with a context: a hanging push may hold it for minutes. The zero value is free.
 type ctxMutex struct {
 	once  sync.Once
 	taken chan struct{}

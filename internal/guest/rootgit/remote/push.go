@@ -25,9 +25,8 @@ type Pusher struct {
 	alone bool
 }
 
-// Push pushes the state, as edit changes it, and changes of the task's refs in
-// one step. The state goes with every push and so fences it: a box that lost
-// the lease cannot move the branch and gets a *LeaseHeldError.
+// Push pushes the state, as edit changes it, and changes of the task's refs in one step. The state fences: a box that
+// lost the lease cannot move the branch and gets a *LeaseHeldError.
 func (p *Pusher) Push(ctx context.Context, cs []Change, cp *workorder.Checkpoint, edit func(*workorder.State)) error {
 	led := p.Ledger
 	if by, lost := p.Ledger.Fence.LostTo(); lost {
@@ -128,8 +127,7 @@ func (p *Pusher) adopt(refs map[string]string) {
 	}
 }
 
-// Reconcile reads the remote's refs after a push that was refused or whose result is unknown. If another box
-// has the lease, the error is a *LeaseHeldError.
+// Reconcile reads the remote's refs after a push with an unknown result. A lost lease is a *LeaseHeldError.
 func (p *Pusher) Reconcile(ctx context.Context) error {
 	led, id := p.Ledger, p.Repos.Order.TaskID
 	seen, err := p.Repos.RemoteRefs(ctx, p.Ledger.Branch())
@@ -160,8 +158,7 @@ func (p *Pusher) Reconcile(ctx context.Context) error {
 	return nil
 }
 
-// ourTip reports whether this box made the commit of the remote's branch: one that it sent, or an ancestor of
-// it. On a full disk the ledger may be older than the last push.
+// ourTip reports whether this box made the commit of the remote's branch. On a full disk the ledger may be old.
 func (p *Pusher) ourTip(ctx context.Context, at string) bool {
 	if slices.Contains(p.Ledger.Tips, at) || len(p.Ledger.Tips) == 0 {
 		return len(p.Ledger.Tips) > 0
@@ -170,8 +167,7 @@ func (p *Pusher) ourTip(ctx context.Context, at string) bool {
 	return err == nil && in
 }
 
-// unexpected reads an unexpected state. It is this box's if a push took effect late, even one that ended its
-// attempt.
+// unexpected reads an unexpected state. It is this box's if a push took effect late.
 func (p *Pusher) unexpected(ctx context.Context, sha string) error {
 	var s *workorder.State
 	var err error
@@ -207,8 +203,7 @@ func (p *Pusher) renewed(s *workorder.State) {
 	}
 }
 
-// AddBranchMove adds the changes that bring the branch to head, and keeps the commit that it replaces. It adds nothing if
-// the branch is there already or would have no work.
+// AddBranchMove adds the changes that bring the branch to head, and keeps the commit that it replaces.
 func (p *Pusher) AddBranchMove(ctx context.Context, cs []Change, head string) ([]Change, error) {
 	led, ref := p.Ledger, workorder.BranchRef(p.Ledger.Branch())
 	was := led.Refs[ref]
@@ -259,8 +254,7 @@ func (p *Pusher) moved(ctx context.Context, cs []Change, c Change) ([]Change, er
 	return append(cs, c), nil
 }
 
-// AddSideRef adds a ref kept next to the branch. If its name is taken, or its relation to the remote's ref is
-// unknown, it gets a name with its id: it never blocks the branch.
+// AddSideRef adds a ref next to the branch. If its name is taken, it gets a name with its id: it never blocks the branch.
 func (p *Pusher) AddSideRef(ctx context.Context, cs []Change, c Change) []Change {
 	taken := func(o Change) bool { return o.Ref == c.Ref && o.SHA != c.SHA }
 	if slices.ContainsFunc(cs, func(o Change) bool { return o.Ref == c.Ref && o.SHA == c.SHA }) {
@@ -274,10 +268,8 @@ func (p *Pusher) AddSideRef(ctx context.Context, cs []Change, c Change) []Change
 	return append(cs, Change{Ref: workorder.KeptRef(p.Repos.Order.TaskID, "also-"+c.SHA[:12]), SHA: c.SHA})
 }
 
-// PushAll pushes everything in one step. If that fails for any reason, the
-// branch, the checkpoint and the state go first, and then the rest, one ref at
-// a time: a *RefusedError names the refs of the rest that did not arrive. end is the attempt's
-// end; nil if it is not over.
+// PushAll pushes everything in one step. If that fails, the branch, the checkpoint and the state go first, then the
+// rest, one ref at a time: a *RefusedError names what did not arrive. end is the attempt's end; nil if it is not over.
 func (p *Pusher) PushAll(ctx context.Context, cs []Change, cp *workorder.Checkpoint, end func(*workorder.State)) error {
 	edit := p.renewed
 	if end != nil {
@@ -313,8 +305,7 @@ func (p *Pusher) PushAll(ctx context.Context, cs []Change, cp *workorder.Checkpo
 	return p.Push(ctx, nil, nil, end)
 }
 
-// pushKept pushes refs next to the branch, one at a time. Another box's refs are safe: each ref is moved only
-// from its last seen value.
+// pushKept pushes refs next to the branch, one at a time, each only from its last seen value.
 func (p *Pusher) pushKept(ctx context.Context, cs []Change) error {
 	cs = slices.DeleteFunc(cs, func(c Change) bool { return p.Ledger.Refs[c.Ref] == c.SHA })
 	if len(cs) == 0 {
@@ -349,8 +340,7 @@ func (p *Pusher) pushKept(ctx context.Context, cs []Change) error {
 	return &RefusedError{Why: missing, Err: &git.Error{Verb: "push", Kind: git.KindRejected, Err: err}}
 }
 
-// maxReplaced bounds the kept commits that the agent rewrote: an
-// agent that amends its commit every minute leaves as many.
+// maxReplaced bounds the kept commits that the agent rewrote, for example by amending.
 const maxReplaced = 20
 
 func (p *Pusher) replacedRef(sha string) string {

@@ -10,8 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// refusal is a change that the remote refused. A hook may fail temporarily:
-// the change is tried again, at growing intervals.
+// refusal is a refused change, which is tried again at growing intervals.
 type refusal struct {
 	sha   string
 	pause time.Duration

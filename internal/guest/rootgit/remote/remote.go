@@ -1,5 +1,4 @@
-// Package remote is root's side of the task's remote: the repositories that commits pass through, the ledger of
-// what the remote has, pushes by compare and swap, the heartbeat, and the agent's refs.
+// Package remote is root's side of the task's remote: repositories, ledger, pushes by compare and swap, heartbeat and the agent's refs.
 package remote
 
 import (
@@ -31,7 +30,7 @@ type Remote struct {
 
 // New returns a Remote that has read nothing yet.
 func New(repos *Repos) *Remote {
-	r := &Remote{Repos: repos, Ledger: newLedger(repos), Stop: &StopState{}}
+	r := &Remote{Repos: repos, Ledger: &Ledger{repos: repos}, Stop: &StopState{}}
 	r.Heartbeat, r.Pusher, r.AgentRefs = &Heartbeat{Remote: r}, &Pusher{Remote: r}, &AgentRefs{Remote: r}
 	return r
 }
@@ -77,8 +76,7 @@ func (e *RefusedError) whole(n int) bool {
 
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// Send pushes changes over one connection, each only if the remote has the
-// ledger's value. together means all or none.
+// Send pushes changes over one connection, each only if the remote has the ledger's value. together: all or none.
 func (r *Remote) Send(ctx context.Context, cs []Change, together bool) (refused map[string]string, err error) {
 	if refused, err = r.refusedSecrets(ctx, cs); err != nil {
 		return refused, err
@@ -142,15 +140,14 @@ func (r *Remote) sendEach(ctx context.Context, cs []Change) (refused map[string]
 }
 
 const (
-	// maxSaid and maxSaidLines bound a remote's message: GitHub's text about a rule has some 20 lines.
+	// maxSaid and maxSaidLines bound a remote's message.
 	maxSaid      = 2000
 	maxSaidLines = 30
 )
 
 var userInfo = lazyregexp.New(`://[^/\s@]+@`)
 
-// masked returns the remote's output during a push, which git repeats line by line. It may contain anything,
-// for example a rejected credential.
+// masked returns the remote's output during a push, which may contain a rejected credential.
 func (r *Remote) masked(err error) string {
 	ee, ok := errors.AsType[*proc.ExitError](err)
 	if !ok {
@@ -166,8 +163,7 @@ func (r *Remote) masked(err error) string {
 	return text.Cut(r.Repos.Mask(userInfo.ReplaceAllString(strings.Join(lines, " | "), "://")), maxSaid)
 }
 
-// FetchState reads the remote's current state, through a ref of the mirror
-// that is used only here. The state is nil if it exists but cannot be read.
+// FetchState reads the remote's state through a ref of the mirror. The state is nil if it cannot be read.
 func (r *Remote) FetchState(ctx context.Context, name string) (*workorder.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()

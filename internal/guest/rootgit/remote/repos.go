@@ -42,9 +42,8 @@ func (rs *Repos) Open(ctx context.Context) error {
 			return err
 		}
 	}
-	// Only a repository that counts as shallow lets git push leave out objects that the remote has in commits
-	// that are not ancestors (such as the last checkpoint, for the next one or for the commit that replaces it).
-	// This one misses no commit.
+	// Only a repository that counts as shallow lets git push leave out objects that the remote has in commits that are
+	// not ancestors, such as the last checkpoint. This one misses no commit.
 	if err := os.WriteFile(filepath.Join(rs.outboxDir(), "shallow"), nil, 0o644); err != nil {
 		return fmt.Errorf("prepare outbox: %w", err)
 	}
@@ -60,8 +59,7 @@ func (rs *Repos) outboxDir() string { return filepath.Join(rs.Dir, "outbox.git")
 // Mirror returns root's copy of the remote, without credential.
 func (rs *Repos) Mirror() git.Repo { return git.Repo{Dir: rs.mirrorDir(), Bare: true} }
 
-// Before has the remote's branches and tags as they were at the start, and no other objects: not the task's
-// own branch, nor its refs next to the branch, nor anything newer.
+// Before has the remote's branches and tags as they were at the start, and no other objects.
 func (rs *Repos) Before() git.Repo { return git.Repo{Dir: rs.BeforeDir, Bare: true} }
 
 func (rs *Repos) authed(r git.Repo) git.Repo {
@@ -84,8 +82,7 @@ func (rs *Repos) Identity() []string {
 	}
 }
 
-// BaseBranch returns the task's base, a branch, tag or commit, and its commit in the mirror. If the remote lacks it,
-// the error is of kind git.KindNotFound.
+// BaseBranch returns the task's base, a branch, tag or commit, and its commit in the mirror; git.KindNotFound if it is missing.
 func (rs *Repos) BaseBranch(ctx context.Context) (base, sha string, err error) {
 	base = rs.Order.Branch
 	if base == "" {
@@ -125,8 +122,7 @@ func (rs *Repos) BaseBranch(ctx context.Context) (base, sha string, err error) {
 // BaseRef is the mirror's ref of a base that is a commit, which may be on no branch.
 const BaseRef = "refs/base/commit"
 
-// keepBase fetches a base that is a commit into the mirror. BaseBranch reports a base that is the name of a
-// branch after all, or that does not exist.
+// keepBase fetches a base that is a commit into the mirror.
 func (rs *Repos) keepBase(ctx context.Context) {
 	id := rs.Order.Branch
 	if !git.ValidSHA(id) {
@@ -162,9 +158,8 @@ func (rs *Repos) mirror(ctx context.Context, more ...string) error {
 	return nil
 }
 
-// keepBefore creates Before, of hard links to the mirror's current objects. Git serves any object of a
-// repository to a client that knows its id, and a reader of its directory can list them all: so objects that
-// Before must not have are fetched later.
+// keepBefore creates Before, of hard links to the mirror's current objects. Its readers can list all objects, so
+// objects that it must not have are fetched later.
 func (rs *Repos) keepBefore(ctx context.Context) error {
 	if rs.BeforeDir == "" {
 		return nil
@@ -217,8 +212,7 @@ func (rs *Repos) Connect(objects string) error {
 	return nil
 }
 
-// Reconnect follows the work tree's objects if the agent has moved them (a .git that is a file, a separate
-// git directory).
+// Reconnect follows the work tree's objects if the agent has moved them (a .git file, a separate git directory).
 func (rs *Repos) Reconnect(ctx context.Context) error {
 	out, err := rs.Tree().Output(ctx, "rev-parse", "--path-format=absolute", "--git-path", "objects")
 	if err != nil {
@@ -231,8 +225,8 @@ func (rs *Repos) Reconnect(ctx context.Context) error {
 	return rs.Connect(path)
 }
 
-// Outbox returns the repository that pushes start from. It has the objects of the mirror and of the work tree, so it
-// reads commits that the remote may not have yet. The agent's configuration does not apply in it.
+// Outbox returns the repository that pushes start from, without the agent's configuration. It has the objects of the
+// mirror and of the work tree.
 func (rs *Repos) Outbox() git.Repo {
 	return git.Repo{Dir: rs.outboxDir(), Bare: true, Env: []string{
 		"GIT_AUTHOR_NAME=" + signer, "GIT_AUTHOR_EMAIL=" + signer + "@localhost",
@@ -256,8 +250,7 @@ func (rs *Repos) Warn(format string, args ...any) {
 	rs.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf(format, args...)})
 }
 
-// TaskRefs lists the task's refs of a repository or remote, from the output of
-// ls-remote or for-each-ref with "id<white space>name" per line.
+// TaskRefs lists the task's refs from the output of ls-remote or for-each-ref.
 func TaskRefs(out []byte, taskID, branch string) map[string]string {
 	refs := map[string]string{}
 	for line := range strings.Lines(string(out)) {
@@ -269,25 +262,21 @@ func TaskRefs(out []byte, taskID, branch string) map[string]string {
 	return refs
 }
 
-// ConfigEnv returns the environment that sets keys of git's configuration, in addition to those that disable
-// ignore rules and attributes outside the repository: files ignored by them would be lost.
+// ConfigEnv returns the environment that sets git's configuration, and disables outside ignore rules and attributes.
 func ConfigEnv(pairs ...string) []string {
 	return git.ConfigEnv(append([]string{"core.excludesFile", "/dev/null", "core.attributesFile", "/dev/null"}, pairs...)...)
 }
 
-// A checkpoint is the work tree as git would commit it now, without changing the agent's files or index: it
-// is hashed with a separate index, as the agent's user, and stays as loose objects in the agent's store until
-// it is pushed.
+// A checkpoint is the work tree as git would commit it now. A separate index hashes it as the agent's user, and it
+// stays as loose objects in the agent's store until it is pushed.
 
-// SideDir returns the directory of the separate indexes for the work tree. It belongs to the agent's user,
-// and git reads and writes there only as that user.
+// SideDir returns the directory of the separate indexes. It belongs to the agent's user.
 func (rs *Repos) SideDir() string { return filepath.Join(rs.Dir, "side") }
 
 // SidePath returns the path of one of these indexes.
 func (rs *Repos) SidePath(name string) string { return filepath.Join(rs.SideDir(), name) }
 
-// LocalTime bounds reading the repositories, which takes milliseconds, or
-// seconds with a million commits. It does not count as time for pushing.
+// LocalTime bounds reading the repositories. It does not count as time for pushing.
 const LocalTime = 30 * time.Second
 
 // MaxCommits bounds the commits that a result lists.

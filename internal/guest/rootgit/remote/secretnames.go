@@ -10,8 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// inName searches the agent's name of a ref that the remote does not have. The name of the task's branch is
-// the user's.
+// inName searches the agent's name of a ref that the remote does not have. The task's branch name is the user's.
 func (r *Remote) inName(ctx context.Context, c Change) []Leak {
 	id, s := r.Repos.Order.TaskID, r.scan
 	name, kept := strings.CutPrefix(c.Ref, workorder.KeptRef(id, ""))
@@ -30,8 +29,7 @@ func (r *Remote) inName(ctx context.Context, c Change) []Leak {
 	return list
 }
 
-// inPaths searches the whole paths of changed files: a value with a slash is in the names of several
-// directories. fresh are arguments of git that select the commits up to sha.
+// inPaths searches the paths of changed files. fresh are git's arguments that select the commits up to sha.
 func (r *Remote) inPaths(ctx context.Context, sha string, fresh []string) ([]Leak, error) {
 	f := r.scan.set.Finder()
 	args := append([]string{"log", "--format=", "--name-only", "--no-renames", "-m", "-t", "-z"}, fresh...)
@@ -60,8 +58,7 @@ func (r *Remote) private(ctx context.Context, f *redact.Finder) (names []string)
 	return names
 }
 
-// isPublic reports whether base has a value in its files or their paths: then it is not a secret of the task,
-// but a word of the repository.
+// isPublic reports whether base has a value in its files or paths: then it is no secret of the task.
 func (r *Remote) isPublic(ctx context.Context, name string) bool {
 	s := r.scan
 	if known, asked := s.public[name]; asked {

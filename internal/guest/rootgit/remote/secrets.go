@@ -50,15 +50,13 @@ func (l Leak) String() string {
 	return l.Name + " in " + l.Path
 }
 
-// placeholder is the prefix of the gateway's replacements for keys. They are worthless outside the box, so
-// they are reported and pushed.
+// placeholder is the prefix of the gateway's replacements for keys: worthless outside the box, so reported and pushed.
 const (
 	placeholder     = "sandbox-agent-placeholder-"
 	placeholderName = "the model gateway's placeholder"
 )
 
-// minSecret is the length of the shortest secret that is searched for in commits, in bytes: shorter values
-// occur in files by chance.
+// minSecret is the shortest length of a searched secret, in bytes: shorter values occur by chance.
 const minSecret = 8
 
 // scanner searches commits for secrets before they are pushed.
@@ -101,8 +99,7 @@ func (r *Remote) Leaks(objects map[string]bool) (list []Leak) {
 // maxClean bounds the remembered commits; each is an argument of git.
 const maxClean = 50
 
-// refusedSecrets lists the changes that must not be pushed because of a secret, by ref. The state has no file of the
-// agent's.
+// refusedSecrets lists the changes that must not be pushed because of a secret, by ref.
 func (r *Remote) refusedSecrets(ctx context.Context, cs []Change) (map[string]string, error) {
 	if r.scan == nil {
 		return nil, nil
@@ -177,8 +174,7 @@ func (r *Remote) inCommits(ctx context.Context, sha string) ([]Leak, error) {
 	return found, nil
 }
 
-// look finds the objects that contain a value, by bisection: most pushes have none, and one run of git shows
-// that.
+// look finds the objects that contain a value, by bisection: most pushes have none.
 func (r *Remote) look(ctx context.Context, ids []string, paths map[string]string) ([]Leak, error) {
 	if len(ids) == 0 {
 		return nil, nil

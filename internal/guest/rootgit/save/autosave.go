@@ -17,16 +17,14 @@ import (
 // Options set how often to save. Zero values mean the order's.
 type Options struct {
 	Push, Checkpoint time.Duration
-	// CommitsOnly saves commits but not the work tree: after the agent's
-	// end, validation changes it.
+	// CommitsOnly saves commits but not the work tree: after the agent's end, validation changes it.
 	CommitsOnly bool
 }
 
 const (
 	// watchEvery is the interval of checks for a new commit in the agent's refs.
 	watchEvery = 500 * time.Millisecond
-	// A commit is pushed once commitSettle passes without another commit, at the latest after lateness. apartness is
-	// the minimum time between two such pushes.
+	// A commit is pushed once commitSettle passes without another, at the latest after lateness, at least apartness apart.
 	commitSettle   = 2 * time.Second
 	maxCommitDelay = 10 * time.Second
 	minPushGap     = 3 * time.Second
@@ -36,8 +34,7 @@ const (
 	repeatError = time.Minute
 )
 
-// AutoSaver saves the work while the agent runs. Its methods are
-// safe for concurrent use.
+// AutoSaver saves the work while the agent runs. It is safe for concurrent use.
 type AutoSaver struct {
 	p        *Saver
 	o        Options
@@ -55,8 +52,7 @@ type AutoSaver struct {
 	bad  bool                 // the last save failed
 }
 
-// StartAuto saves the work from Begin on, until Stop or until ctx ends, without waiting for a save under way.
-// After Stop, StartAuto may be called again.
+// StartAuto saves the work from Begin on, until Stop or until ctx ends. After Stop, it may be called again.
 func (sv *Saver) StartAuto(ctx context.Context, o Options) *AutoSaver {
 	if o.Push <= 0 {
 		o.Push = sv.Repos.Order.PushInterval()
@@ -87,8 +83,7 @@ func (a *AutoSaver) Flush() {
 	}
 }
 
-// Stop starts no further save and waits for the one under way until ctx ends,
-// which kills it. It may be called more than once.
+// Stop starts no further save and waits for the one under way until ctx ends, which kills it.
 func (a *AutoSaver) Stop(ctx context.Context) {
 	a.stopOnce.Do(func() { close(a.stop) })
 	select {
@@ -100,8 +95,7 @@ func (a *AutoSaver) Stop(ctx context.Context) {
 	a.kill()
 }
 
-// Lost returns a channel that is closed when another box holds the lease and nothing more is pushed. That may
-// happen long after Stop.
+// Lost returns a channel that is closed when another box holds the lease. That may happen long after Stop.
 func (a *AutoSaver) Lost() <-chan struct{} { return a.p.Ledger.Fence.Lost() }
 
 // Changed returns the time of the last observed change of the tree or of HEAD; zero if there was none.

@@ -8,8 +8,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
 )
 
-// SideCommit returns the commit to push next to the branch: the rebased head, or the partial rebase, optionally
-// with uncommitted changes on top. It is empty if there is none.
+// SideCommit returns the commit to push next to the branch: the rebased head, or the partial rebase; empty if none.
 func (sv *Saver) SideCommit(ctx context.Context, uncommitted bool) (string, error) {
 	if err := sv.Repos.Reconnect(ctx); err != nil {
 		return "", err

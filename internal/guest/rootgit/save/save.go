@@ -32,8 +32,7 @@ type Result struct {
 	Pushed           bool // something reached the remote
 }
 
-// Save pushes commits and, with checkpoint, uncommitted work, over one
-// connection. It opens none if nothing changed.
+// Save pushes commits and, with checkpoint, uncommitted work. It opens no connection if nothing changed.
 func (sv *Saver) Save(ctx context.Context, checkpoint bool) (s Result) {
 	if err := sv.Ledger.Lock(ctx); err != nil {
 		return Result{SnapErr: err}
@@ -89,8 +88,7 @@ func (sv *Saver) commits(ctx context.Context, s *Result, cs *[]remote.Change) (a
 	return t.At, err
 }
 
-// beside adds the agent's commits on other branches and tags, and its stash. A detached
-// HEAD is the checkpoint's parent and needs no ref.
+// beside adds the agent's commits on other branches and tags, and its stash.
 func (sv *Saver) beside(ctx context.Context, cs []remote.Change, head string) ([]remote.Change, error) {
 	others, err := sv.AgentRefs.OtherBranches(ctx, sv.Ledger.State.BaseSHA, head, head)
 	for _, o := range others[:min(len(others), remote.MaxRefs)] {
@@ -99,8 +97,7 @@ func (sv *Saver) beside(ctx context.Context, cs []remote.Change, head string) ([
 	return cs, err
 }
 
-// checkpoint adds a snapshot of the work tree, or deletes one that is no longer needed
-// because the branch is about to have all of it.
+// checkpoint adds a snapshot of the work tree, or deletes one that the branch is about to have.
 func (sv *Saver) checkpoint(ctx context.Context, at string, s *Result, cs *[]remote.Change) (*workorder.Checkpoint, error) {
 	ref := workorder.CheckpointRef(sv.Repos.Order.TaskID)
 	hash, err := sv.Checkpoints.HashTree(ctx, at)
@@ -153,8 +150,7 @@ func (sv *Saver) SmallChangesRef() string {
 	return workorder.KeptRef(sv.Repos.Order.TaskID, "first-"+strconv.Itoa(sv.Ledger.AttemptNumber()))
 }
 
-// pushSmallFirst pushes the small changes first if the box is being stopped and there are large ones, too. A failure costs only time: the
-// following push has all of the changes.
+// pushSmallFirst pushes small changes first if the box is being stopped and there are large ones.
 func (sv *Saver) pushSmallFirst(ctx context.Context) {
 	if !sv.Stop.Stopping() || sv.firstDone {
 		return

@@ -19,10 +19,10 @@ type AgentConfig struct {
 	*Tree
 }
 
-// Neutralize gives the agents' settings that the branch or its checkpoint changed the base branch's
-// content, and returns their paths. Call it after Checkout and
-// Unarchive and before any code of the repository runs. If it fails, no agent may start. It does nothing in a new task, or
-// if the order trusts the branch. Commit restores the branch's version.
+// Neutralize gives the agents' settings that the branch or its checkpoint changed the base branch's content, and
+// returns their paths. Call it after Checkout and Unarchive and before any code of the repository runs. If it fails, no
+// agent may start. It does nothing in a new task, or if the order trusts the branch. Commit restores the branch's
+// version.
 func (st *AgentConfig) Neutralize(ctx context.Context, c *claim.Result) ([]string, error) {
 	if !c.Continues || st.Repos.Order.TrustBranchConfig {
 		return nil, nil
@@ -350,7 +350,7 @@ func (st *AgentConfig) now(ctx context.Context) (map[string]string, error) {
 			files = append(files, File{Path: s.Path, Size: size})
 		}
 	}
-	a := st.Index.plain(t)
+	a := &adder{t: t, raw: t, unlock: func() { _ = st.Index.prepareSide() }}
 	left := a.all(ctx, files)
 	now, err := indexed(ctx, t)
 	if err != nil {

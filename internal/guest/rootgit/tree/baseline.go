@@ -13,14 +13,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 )
 
-// Files that setup leaves in the work tree (a lock file that `npm install` wrote) are
-// not the agent's work. The agent's git ignores them, and a record lets Commit leave them out unless the agent
-// changed them. The record is a file, so that rescue can read it, too.
+// Files that setup leaves in the work tree are not the agent's work: the agent's git ignores them, and Commit leaves them out
+// unless the agent changed them. The record is a file, so that rescue can read it, too.
 
 func (s *Checkpointer) baselineFile() string { return filepath.Join(s.Repos.Dir, "baseline") }
 
-// RecordSetupFiles records how the work tree differs from HEAD now. In a continued run
-// restored changes are the agent's work, even if setup changed them again.
+// RecordSetupFiles records how the work tree differs from HEAD now. Restored changes are the agent's work.
 func (s *Checkpointer) RecordSetupFiles(ctx context.Context) error {
 	if err := s.Ledger.Lock(ctx); err != nil {
 		return err
@@ -173,8 +171,7 @@ func (s *Checkpointer) asSetupLeft(ctx context.Context, t git.Repo, head string)
 	return same, err
 }
 
-// setupEntries returns the input of `update-index --index-info` that restores head's entries for files in t's
-// index that are unchanged since setup.
+// setupEntries returns the input of `update-index --index-info` that restores head's entries for setup's files.
 func (s *Checkpointer) setupEntries(ctx context.Context, t git.Repo, head string) (string, error) {
 	same, err := s.asSetupLeft(ctx, t, head)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 type Checkpointer struct {
 	*Tree
 
-	// Lay is called with a new work tree that has no files yet, the base branch, and the commit that it will have. It may put files below the
-	// tree, and returns git's index of them. Nil puts nothing there.
+	// Lay is called with a new work tree without files, the base branch and the commit. It may put files below the
+	// tree, and returns git's index of them. It may be nil.
 	Lay func(ctx context.Context, repo git.Repo, base, commit string) (index []byte, err error)
 
 	restored fit // what Checkout put into the work tree
@@ -31,8 +31,8 @@ type partError struct{ err error }
 func (e *partError) Error() string { return "the checkpoint is incomplete: " + e.err.Error() }
 func (e *partError) Unwrap() error { return e.err }
 
-// HashTree hashes the work tree: head and all files that are not ignored, except unchanged files
-// of setup. A tree with a *partError has only the readable files.
+// HashTree hashes head and all files that are not ignored, except unchanged files of setup. A tree with a *partError
+// has only the readable files.
 func (s *Checkpointer) HashTree(ctx context.Context, head string) (tree string, err error) {
 	if err := s.Index.prepareSide(); err != nil {
 		return "", err
@@ -144,8 +144,7 @@ func (s *Checkpointer) Commit(ctx context.Context, tree, head string) (string, e
 }
 
 const (
-	// SnapTime bounds a snapshot: a hundred thousand new files take a minute. After a snapshot shorter than
-	// snapQuick, one longer than snapAgain hangs, or is continued next time.
+	// SnapTime bounds a snapshot. After a snapshot shorter than snapQuick, one longer than snapAgain hangs.
 	SnapTime  = 3 * time.Minute
 	snapQuick = 5 * time.Second
 	snapAgain = 45 * time.Second

@@ -29,10 +29,9 @@ type Committer struct {
 	conflicts *Conflicts // conflicts found by the last commit of leftovers; nil if none
 }
 
-// Commit commits the agent's uncommitted changes, including untracked files that are not ignored, as the
-// agent's user and without hooks. Files that cannot be added do not prevent the commit of the rest; a
-// *UncommittedError names them. Without changes it returns nil. message receives the conflicts that the agent left,
-// nil if none.
+// Commit commits the agent's uncommitted changes with untracked files, as the agent's user and without hooks. A
+// *UncommittedError names files that cannot be added; the others are committed. Without changes it returns nil. message
+// receives the conflicts that the agent left, nil if none.
 func (c *Committer) Commit(ctx context.Context, message func(*Conflicts) string) error {
 	err := c.commit(ctx, message)
 	if c.Ledger.Load() == nil {
@@ -155,27 +154,23 @@ func (c *Committer) Uncommitted(ctx context.Context) ([]string, error) {
 }
 
 const (
-	// listTime bounds the query of git for the files to archive. If git is slower, the whole repository is
-	// archived.
+	// listTime bounds the query for the files to archive. If git is slower, the whole repository is archived.
 	listTime = 5 * time.Second
-	// archiveTime is enough to compress some hundred megabytes. A shorter
-	// landing gives half of its time to files and the other half to the bundle.
+	// archiveTime is enough to compress some hundred megabytes.
 	archiveTime = 60 * time.Second
 )
 
 const (
 	// archiveLimit bounds the contents of an archive of uncommitted files, in bytes before compression: small files first.
 	archiveLimit = 512 << 20
-	// largestFile bounds a file that a landing itself commits or archives, in bytes, also for a sparse file:
-	// no forge accepts a larger one, and reading it would cost the landing of all others. The agent's own commits are not bounded.
+	// largestFile bounds a file that a landing itself commits or archives, in bytes: no forge accepts a larger one.
 	largestFile = 512 << 20
 )
 
 const tooLarge = "larger than 512 MiB: neither read nor kept; commit it, or add it to .gitignore"
 
-// Archive saves files as a compressed tar file: those that Commit could not
-// commit or, if whole is set and git cannot list them, the whole work tree with .git. It reads them as
-// the agent's user, with its own time limit, because the landing's may be used up.
+// Archive saves files as a compressed tar file: those that Commit could not commit or, if whole is set and git cannot
+// list them, the whole work tree with .git. It reads them as the agent's user, within its own time limit.
 func (c *Committer) Archive(ctx context.Context, path string, whole bool) error {
 	limit := archiveTime
 	if c.Stop.LessThan(ctx, archiveTime) {
@@ -250,9 +245,8 @@ func holdsAny(path string) error {
 // ErrTooLarge is returned if all files to archive are too large or have too long paths.
 var ErrTooLarge = errors.New("keep uncommitted files: " + tooLarge)
 
-// archived lists the files for an archive: the paths that differ from HEAD or, if whole is set and git cannot
-// list them, all files. It leaves out large files and those beyond the total limit, which large reports; it
-// names paths that no program can open.
+// archived lists the files for an archive: the paths that differ from HEAD or, if whole is set and git cannot list
+// them, all files. It leaves out files beyond the limits, which large reports.
 func (c *Committer) archived(ctx context.Context, whole bool) (_ []string, large bool, _ error) {
 	var paths []string
 	all := true
@@ -300,8 +294,7 @@ func (c *Committer) archived(ctx context.Context, whole bool) (_ []string, large
 	return kept, large, nil
 }
 
-// archiveNames bounds the files of an archive that is created without git's help, because their names are
-// held in memory.
+// archiveNames bounds the files of an archive that is created without git, because their names are in memory.
 const archiveNames = 200_000
 
 // inTree lists up to a number of files below a directory. It leaves out unreadable ones.

@@ -31,8 +31,7 @@ func (g ConfigMatcher) Has(name string) bool {
 	return false
 }
 
-// configPath reports whether a path is one of configPaths, is below one, or is a file where one of them needs
-// a directory.
+// configPath reports whether a path is, or is below, one of configPaths, or is a file in place of their directory.
 func configPath(name string) bool {
 	for rest, more := name, true; more; _, rest, more = strings.Cut(rest, "/") {
 		for _, p := range configPaths {

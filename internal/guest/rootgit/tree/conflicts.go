@@ -13,8 +13,7 @@ import (
 
 // Conflicts describes unresolved conflicts in the agent's leftovers.
 type Conflicts struct {
-	// During is the operation that the agent did not finish; empty for one that git does not record, such as
-	// `git stash pop`.
+	// During is the operation that the agent did not finish; empty for `git stash pop`, which git does not record.
 	During string
 	Paths  []string // unmerged paths of the agent's index
 	// at is the commit that contains them unchanged.
@@ -35,8 +34,7 @@ var operations = []struct{ name, file string }{
 // remaining lists the commits that a cherry-pick or revert still has to create.
 const remaining = "sequencer/todo"
 
-// during returns the operation that is in progress in the work tree. unfinished reports one whose remaining
-// commits are in no commit of the branch yet, so that it matters even without a conflict.
+// during returns the operation in progress. unfinished: its remaining commits are not on the branch yet.
 func (c *Committer) during() (name string, unfinished bool) {
 	there := func(file string) bool {
 		_, err := os.Lstat(filepath.Join(c.Repos.Workspace, ".git", file))
@@ -50,8 +48,7 @@ func (c *Committer) during() (name string, unfinished bool) {
 	return "", false
 }
 
-// unmerged finds conflicts in the agent's index before anything is staged in it, because staging resolves
-// them.
+// unmerged finds conflicts in the agent's index before staging resolves them.
 func (c *Committer) unmerged(ctx context.Context) *Conflicts {
 	var found Conflicts
 	// An unreadable index has no conflicts: staging reports the error.
@@ -73,8 +70,7 @@ func (c *Committer) unmerged(ctx context.Context) *Conflicts {
 	return &found
 }
 
-// popped lists files with the markers of a stash that did not apply, which git then keeps: the agent staged
-// or reset them, and the index no longer has the conflict.
+// popped lists files with the markers of a stash that did not apply, even if the agent staged or reset them.
 func (c *Committer) popped(ctx context.Context) (paths []string) {
 	if at, err := c.Repos.Tree().Resolve(ctx, "refs/stash"); err != nil || at == "" {
 		return nil
@@ -89,8 +85,7 @@ func (c *Committer) popped(ctx context.Context) (paths []string) {
 	return paths
 }
 
-// marked lists files with conflict markers that HEAD does not have, in the work tree, or with --cached in the
-// index, where the agent has marked them as resolved by staging them.
+// marked lists files with conflict markers that HEAD does not have, in the work tree or with --cached in the index.
 func (c *Committer) marked(ctx context.Context, options ...string) (paths []string) {
 	const marker, most = ": leftover conflict marker", 1 << 20
 	out := text.NewHeadTail(most)
@@ -125,8 +120,7 @@ func (c *Committer) noteConflicts(ctx context.Context, t git.Repo, found *Confli
 	c.conflicts = found
 }
 
-// Unresolved returns the conflicts that the agent left and has not resolved since, in a repair; nil if there
-// are none.
+// Unresolved returns the conflicts that the agent left and has not resolved since; nil if none.
 func (c *Committer) Unresolved(ctx context.Context) *Conflicts {
 	if c.conflicts == nil {
 		return nil

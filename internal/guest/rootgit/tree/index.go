@@ -45,8 +45,7 @@ func (x *Index) prepareSide() error {
 	return err
 }
 
-// seed starts the separate index as a copy of the agent's, whose stat data saves reading unchanged files. The
-// copy gets the original's time, by which git knows which entries are too recent to trust.
+// seed copies the agent's index, whose stat data saves reading unchanged files, with its time.
 func (x *Index) seed(ctx context.Context) error {
 	own, err := x.ownIndex(ctx)
 	if err != nil {
@@ -60,8 +59,7 @@ func (x *Index) ownIndex(ctx context.Context) (string, error) {
 	return strings.TrimSuffix(string(out), "\n"), err
 }
 
-// replaceAgentIndex replaces the agent's index by the separate one, with all of its paths; call it after the agent's
-// end. Files that were hashed for a checkpoint need not be read again for the commit.
+// replaceAgentIndex replaces the agent's index by the separate one after the agent's end, so that nothing is hashed again.
 func (x *Index) replaceAgentIndex(ctx context.Context) error {
 	if _, err := os.Lstat(x.Repos.SidePath(sideIndex)); err != nil {
 		return nil // there was no checkpoint
@@ -84,8 +82,7 @@ func (x *Index) replaceAgentIndex(ctx context.Context) error {
 }
 
 func (x *Index) copyIndex(ctx context.Context, from, to string) error {
-	// A work tree without an index gets an empty one.
-	// If the process is killed, either the old or the new index is there.
+	// A work tree without an index gets an empty one. After a kill, either the old or the new index is there.
 	script := `rm -rf "$2.new"; if test -f "$1"; then
 cp --preserve=timestamps -- "$1" "$2.new" && { test ! -d "$2" || rm -rf "$2"; } && mv -fT -- "$2.new" "$2"; else rm -rf "$2"; fi`
 	if _, err := proc.Output(
@@ -107,8 +104,7 @@ func (x *Index) stage(ctx context.Context, most int64) (*staged, error) {
 	return x.update(ctx, most, false)
 }
 
-// stageNames is Stage for files that will not be committed: it stores no content of files that the index did not
-// know. Writing tens of thousands of objects takes ten times as long as reading the files.
+// stageNames is stage without storing the content of new files, which takes ten times as long.
 func (x *Index) stageNames(ctx context.Context) error {
 	_, err := x.update(ctx, 0, true)
 	return err
@@ -139,8 +135,7 @@ func (x *Index) update(ctx context.Context, most int64, names bool) (*staged, er
 	return added, err
 }
 
-// sync adjusts the paths of the separate index to those that `git add` would leave unchanged: it removes
-// files that are ignored by now, and adds ignored files that were added by force.
+// sync removes files that are ignored by now, and adds ignored files that were added by force.
 func (x *Index) sync(ctx context.Context, a *adder) (*UncommittedError, error) {
 	t := a.raw
 	var ignored []string
@@ -220,8 +215,7 @@ func (x *Index) forced() (paths []string) {
 	return paths
 }
 
-// present reports whether the work tree has, under that path, something that an index can
-// contain: a file, a link or a nested repository, with no link on the way to it.
+// present reports whether the work tree has a file, a link or a nested repository at a path, with no link on the way.
 func (x *Index) present(path string) bool {
 	for i := range path {
 		if path[i] != '/' {
@@ -244,8 +238,7 @@ const firstIndex = "first"
 
 const settingsIndex = "settings"
 
-// asHead returns the input of `update-index --index-info` that gives paths of an index head's entries. A path
-// that could not be staged has an earlier checkpoint's entry, which is older than the agent's later commits.
+// asHead returns the input of `update-index --index-info` that gives paths of an index head's entries.
 func asHead(ctx context.Context, t git.Repo, head string, paths []string) (string, error) {
 	if len(paths) == 0 {
 		return "", nil
@@ -264,8 +257,7 @@ func asHead(ctx context.Context, t git.Repo, head string, paths []string) (strin
 	return info.String(), err
 }
 
-// with returns t with a copy of the agent's index and changed entries. The agent's own index must not get
-// entries without stat data, because git then reads the file, whatever its size.
+// with returns t with a copy of the agent's index and changed entries, which have no stat data.
 func (x *Index) with(ctx context.Context, t git.Repo, info string) (git.Repo, error) {
 	own, err := x.ownIndex(ctx)
 	if err == nil {

@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// NestedRepoWarnings warns of repositories that the agent made inside the work tree, whose own
-// history is not kept, and of those that the branch only has as a commit id.
+// NestedRepoWarnings warns of repositories inside the work tree whose own history is not kept.
 func (t *WorkTree) NestedRepoWarnings(ctx context.Context, base, head string) (warnings []string) {
 	roots, seen := map[string]bool{}, map[string]bool{".": true}
 	// An error costs only a warning: the work matters more.

@@ -29,10 +29,9 @@ type fit struct {
 	err   error  // the reason why it cannot be used at all
 }
 
-// Checkout clones the mirror into the (empty) work tree as the agent's user, on the task's branch. It copies
-// the objects, so that the agent's changes to its objects do not affect root's. In a continued task it
-// extracts the last checkpoint into the work tree; index and HEAD stay as after a checkout. Restored is nil
-// in a new task.
+// Checkout clones the mirror into the empty work tree as the agent's user, on the task's branch, with copies of the
+// objects. In a continued task it extracts the last checkpoint; index and HEAD stay as after a checkout. Restored is
+// nil in a new task.
 func (s *Checkpointer) Checkout(ctx context.Context, c *claim.Result) (*workorder.Restored, error) {
 	f := fit{start: c.Head}
 	if c.Checkpoint != "" {
@@ -125,8 +124,7 @@ func (s *Checkpointer) begin(ctx context.Context, t git.Repo, branch, commit str
 	return s.filtered(ctx, t, checkout, checkout)
 }
 
-// prepared returns the commit whose dependencies the work tree is about to have: in a rebase those of the new
-// base.
+// prepared returns the commit whose dependencies the work tree is about to have; in a rebase that of the new base.
 func (s *Checkpointer) prepared(ctx context.Context, base, start string) string {
 	if s.Repos.Order.Mode == workorder.ModeRebase {
 		if at, err := s.Repos.Mirror().Resolve(ctx, workorder.BranchRef(base)); err == nil && at != "" {
@@ -152,8 +150,7 @@ func (s *Checkpointer) Recheckout(ctx context.Context) error {
 	return s.lay(ctx, s.restored)
 }
 
-// below lets Lay put files below the work tree before the first ones are written, and uses its index of them:
-// files that the commit also has stay unchanged.
+// below lets Lay put files below the work tree, and uses its index: files that the commit also has stay unchanged.
 func (s *Checkpointer) below(ctx context.Context, base, commit string) error {
 	index, err := s.Lay(ctx, s.Repos.Mirror(), base, commit)
 	if err != nil || len(index) == 0 {
@@ -163,8 +160,7 @@ func (s *Checkpointer) below(ctx context.Context, base, commit string) error {
 	return err
 }
 
-// fits decides how to use the checkpoint. Its parent P was the agent's HEAD
-// at that time; the remote's branch is now at H.
+// fits decides how to use the checkpoint, whose parent P was the agent's HEAD; the remote's branch is now at H.
 func (s *Checkpointer) fits(ctx context.Context, c *claim.Result) (f fit, err error) {
 	m := s.Repos.Outbox()
 	m.Dir = s.Repos.Mirror().Dir
@@ -275,8 +271,7 @@ func (s *Checkpointer) restore(ctx context.Context, c *claim.Result, f fit, r *w
 		e.Text = c.Checkpoint
 	}
 	if !r.Verified {
-		// A filter of the repository may cause it. The agent continues with the restored part,
-		// and the snapshot is kept beyond the next one.
+		// A filter of the repository may cause it. The snapshot is kept beyond the next one.
 		s.keepCheckpoint(c, r)
 		e.Status, e.Text = "error", fmt.Sprintf(
 			"the work tree is %s after restoring %s, not %s; the checkpoint is kept as %s", cmp.Or(r.Tree, "unknown"), e.Text, f.tree, r.Kept,
@@ -292,8 +287,7 @@ func (s *Checkpointer) keepCheckpoint(c *claim.Result, r *workorder.Restored) {
 	s.Ledger.KeepRef(r.Kept, c.Checkpoint)
 }
 
-// lay makes the work tree equal to the checkpoint, with a separate index: the agent's shows the committed
-// files.
+// lay makes the work tree equal to the checkpoint, with a separate index.
 func (s *Checkpointer) lay(ctx context.Context, f fit) error {
 	if err := s.Index.prepareSide(); err != nil {
 		return err
@@ -375,8 +369,7 @@ func (s *Checkpointer) rehash(ctx context.Context, f fit) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// RestoredPaths returns the paths in which the restored work tree differs from the commit below it. Call it
-// after Checkout.
+// RestoredPaths returns the paths in which the restored work tree differs from its commit. Call it after Checkout.
 func (s *Checkpointer) RestoredPaths(ctx context.Context) ([]string, error) {
 	if err := s.Ledger.Load(); err != nil || s.Ledger.RestoredTree == "" {
 		return nil, err
@@ -388,8 +381,7 @@ func (s *Checkpointer) RestoredPaths(ctx context.Context) ([]string, error) {
 	return list, err
 }
 
-// History returns the branch's commits beyond the base at the start of the run, newest first. Call it after
-// Checkout.
+// History returns the branch's commits beyond the base, newest first. Call it after Checkout.
 func (s *Checkpointer) History(ctx context.Context) ([]workorder.Commit, error) {
 	if err := s.Ledger.Load(); err != nil {
 		return nil, err
@@ -397,16 +389,14 @@ func (s *Checkpointer) History(ctx context.Context) ([]workorder.Commit, error) 
 	return remote.Log(ctx, s.Repos.Mirror(), s.Ledger.State.BaseSHA, s.Ledger.Start)
 }
 
-// Names of KeptRef. ownRefs have no work for an agent to adopt: a damaged state, and a rebase's refs next to
-// the branch. rewrittenRefs have commits that another commit replaced: most often by an amend.
+// Names of KeptRef without work to adopt (ownRefs), and with commits that another commit replaced (rewrittenRefs).
 var (
 	ownRefs       = regexp.MustCompile(`^(state-[0-9a-f]{12}|(before-rebase|rebased)-[0-9]+)$`)
 	rewrittenRefs = regexp.MustCompile(`^replaced-[0-9a-f]{12}$`)
 )
 
-// SideRefs returns the remote's refs with work of earlier attempts that is not on the branch: the agent's
-// branches, tags and stash, commits that did not fit the branch, and finally rewritten commits. Call it after
-// Checkout. It omits the refs that Restored names.
+// SideRefs returns the remote's refs with work of earlier attempts that is not on the branch, rewritten commits last,
+// without those in Restored. Call it after Checkout.
 func (s *Checkpointer) SideRefs(ctx context.Context) ([]string, error) {
 	if err := s.Ledger.Load(); err != nil {
 		return nil, err

@@ -12,9 +12,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 )
 
-// Restorer records how the work tree differs from its commit now. undo restores that state: files that git
-// knows are restored if they did not differ before, and new files that git does not ignore are removed.
-// Ignored files stay.
+// Restorer records how the work tree differs from its commit now. undo restores files that did not differ before, and
+// removes new files that git does not ignore.
 func (t *WorkTree) Restorer(ctx context.Context) (undo func(context.Context) error, err error) {
 	r := t.Repos.Tree()
 	changed, others, err := differences(ctx, r)

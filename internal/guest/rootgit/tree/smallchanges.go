@@ -13,9 +13,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// A stop may come right after a commit that is too large to be pushed in time. Then the small changes go
-// first: all small changes since the remote's branch, committed or not, as a separate commit on top of it. If
-// everything lands after all, that commit's ref is deleted.
+// A stop may come right after a commit that is too large to be pushed in time. Then all small changes since the
+// remote's branch go first, as a separate commit on top of it. If everything lands after all, that commit's ref is
+// deleted.
 
 const (
 	// FirstFile and firstBytes bound the small changes: pushing them must take less than a second on a line of 100 Mbit/s.

@@ -24,13 +24,11 @@ type Index struct {
 }
 
 const (
-	// smallFile is the size, in bytes, up to which files are staged together, chunkBytes and chunkFiles at a time. Staged
-	// files stay staged, so a landing of 4 s pushes most of a work tree that is too large for the time. Larger files follow one by one.
+	// smallFile is the size, in bytes, up to which files are staged together, chunkBytes and chunkFiles at a time.
 	smallFile  = 8 << 20
 	chunkBytes = 32 << 20
 	chunkFiles = 20_000
-	// checkpointFile bounds a file of a checkpoint, in bytes: hashing a larger one
-	// at every interval costs the agent too much. The final commit includes it.
+	// checkpointFile bounds a file of a checkpoint, in bytes. The final commit includes larger ones.
 	checkpointFile = 256 << 20
 	// stageShare is staging's share of the time; the rest is for the following steps.
 	stageShare = 0.8
@@ -52,9 +50,8 @@ func (s *staged) skipped() []string {
 	return out
 }
 
-// add updates t's index to the work tree, small files first, for most of the available time. It leaves out
-// files larger than most, unless that is 0. unlock removes the lock of a killed git. If names is set, it stores
-// no content of files that the index did not have.
+// add updates t's index to the work tree, small files first, for most of the available time. It leaves out files larger
+// than most, unless that is 0. unlock removes the lock of a killed git. names: it stores no content of new files.
 func (x *Index) add(ctx context.Context, t git.Repo, most int64, unlock func(), names bool) (*staged, error) {
 	if d, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -134,9 +131,8 @@ func (s *staged) refused(ctx context.Context, t git.Repo, files []File) error {
 	return nil
 }
 
-// unfiltered returns t with all content conversion off. On a git older than 2.41, attributes that name no
-// filter (an encoding) stay. Every command that writes an index may run a filter, for a file that is as
-// recent as the index.
+// unfiltered returns t with all content conversion off (git before 2.41 keeps encodings). Every command that writes an
+// index may run a filter.
 func (x *Index) unfiltered(ctx context.Context, t git.Repo) (git.Repo, error) {
 	a, err := x.adder(ctx, t, nil)
 	if err != nil {
@@ -163,11 +159,6 @@ func (x *Index) adder(ctx context.Context, t git.Repo, unlock func()) (*adder, e
 	a.raw.Env = append(slices.Clone(t.Env), "GIT_ATTR_SOURCE="+x.emptyTree(), "GIT_LFS_SKIP_SMUDGE=1")
 	a.raw.Env = append(a.raw.Env, remote.ConfigEnv(set...)...)
 	return a, nil
-}
-
-// plain returns an adder for an unfiltered index of root.
-func (x *Index) plain(t git.Repo) *adder {
-	return &adder{t: t, raw: t, unlock: func() { _ = x.prepareSide() }}
 }
 
 func (x *Index) emptyTree() string {

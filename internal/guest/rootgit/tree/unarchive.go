@@ -18,9 +18,8 @@ import (
 // unarchiveTime bounds unpacking; archiveLimit bounds it, too.
 const unarchiveTime = 2 * time.Minute
 
-// Unarchive extracts an archive of Archive into the work tree, as the agent's
-// user and without any .git: files that git could not take then may block it again. Call it after
-// Checkout. It warns of an unreadable archive and returns; the host still has it. It reports whether any file may have been extracted.
+// Unarchive extracts an archive of Archive into the work tree as the agent's user, without any .git. Call it after
+// Checkout. An unreadable archive is a warning. It reports whether any file may have been extracted.
 func (c *Committer) Unarchive(ctx context.Context, path string) (unpacked bool) {
 	ctx, cancel := context.WithTimeout(ctx, unarchiveTime)
 	defer cancel()
@@ -63,8 +62,7 @@ func (c *Committer) unpack(ctx context.Context, path string) error {
 	return nil
 }
 
-// withoutGit copies a compressed archive, uncompressed, without entries named .git or below one. tar's own
-// option for that takes minutes for a path of a thousand directories.
+// withoutGit copies a compressed archive, uncompressed, without entries named .git or below one. tar's own option is too slow.
 func withoutGit(from io.Reader, to io.Writer) error {
 	z, err := gzip.NewReader(from)
 	if err != nil {

@@ -71,10 +71,8 @@ func (e *UncommittedError) addSubmoduleFiles(paths []string, why string) *Uncomm
 	return &UncommittedError{Paths: slices.Concat(e.Paths, paths), full: e.full, Reason: e.Reason + "; " + why}
 }
 
-// RemoveLocks deletes files that would block git forever: lock files of a git that was killed with the agent (which
-// is gone, so they are stale), and pipes and sockets in .git on which git would wait. It also deletes partial
-// files of a git that ran into the full disk, which fill it. It runs as the agent's user, whose directories
-// may lead anywhere; after a failure the next git command reports the cause.
+// RemoveLocks deletes files that would block git: locks of a killed git, pipes and sockets in .git, and partial files
+// of a full disk. It runs as the agent's user; after a failure the next git command reports the cause.
 func (t *WorkTree) RemoveLocks(ctx context.Context) {
 	t.restoreDirAccess()
 	t.script(ctx, `find .git \( ! -type f ! -type d ! -type l -o -xtype p -o -xtype s \) -delete
@@ -92,8 +90,7 @@ func (t *WorkTree) removePipes(ctx context.Context) {
 	)
 }
 
-// restoreDirAccess restores the agent's user's access to the work tree's directory, which that user may lack. Root owns
-// the parent directory, so the work tree is not a link.
+// restoreDirAccess restores the agent's user's access to the work tree's directory, whose parent is root's.
 func (t *WorkTree) restoreDirAccess() {
 	if st, err := os.Lstat(t.Repos.Workspace); err == nil && st.IsDir() && st.Mode().Perm()&0o700 != 0o700 {
 		_ = os.Chmod(t.Repos.Workspace, st.Mode().Perm()|0o700) // git reports an error

@@ -23,9 +23,8 @@ type WorkTree struct {
 	base map[string]bool // the submodules of the task's base commit
 }
 
-// Git treats a repository inside the work tree as one entry, its commit's id, and leaves its files out. The work in a repository that
-// an agent makes (a generator that ends with git init) would be lost. So only submodules of the
-// task's base stay submodules; any other repository's files are committed as ordinary files.
+// Git treats a repository inside the work tree as one entry and leaves its files out. To keep an agent's work, only
+// submodules of the task's base stay submodules; any other repository's files are committed as ordinary files.
 
 // diff lists the differences of the work tree from an index.
 type diff struct {
@@ -129,8 +128,7 @@ func under(roots map[string]bool, path string) bool {
 	return false
 }
 
-// submodules returns the paths that are submodules in the task's base commit; if that cannot be read, the
-// index's submodules are used.
+// submodules returns the paths that are submodules in the task's base commit, or else in the index.
 func (t *WorkTree) submodules(ctx context.Context, links []string) map[string]bool {
 	if t.base != nil {
 		return t.base
@@ -215,8 +213,7 @@ func (t *WorkTree) filled(dir string) bool {
 	return err == nil && len(names) > 0
 }
 
-// peek opens a file or directory of the work tree for reading. The agent may replace it by a link, a pipe or
-// a device at any time, and this process is root: it opens nothing outside the work tree and never blocks.
+// peek opens a file of the work tree for reading as root: it opens nothing outside the work tree and never blocks.
 func (t *WorkTree) peek(path string, flag int) (*os.File, error) {
 	root, err := os.OpenRoot(t.Repos.Workspace)
 	if err != nil {
@@ -226,8 +223,7 @@ func (t *WorkTree) peek(path string, flag int) (*os.File, error) {
 	return root.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|flag, 0)
 }
 
-// filesOf lists the files that a repository inside the work tree would commit or has
-// committed, including repositories inside of it.
+// filesOf lists the files that a repository inside the work tree has committed or would commit.
 func (t *WorkTree) filesOf(ctx context.Context, root string) (list []string) {
 	ctx, cancel := context.WithTimeout(ctx, foreignTime)
 	defer cancel()
@@ -264,8 +260,7 @@ func (t *WorkTree) filesOf(ctx context.Context, root string) (list []string) {
 	return list
 }
 
-// dirt lists the files of another repository that differ from its commit and, if commits
-// is set, those in commits that none of its remotes has.
+// dirt lists the files of another repository that differ from its commit and, with commits, those in unpushed commits.
 func (t *WorkTree) dirt(ctx context.Context, dir string, commits bool) (list []string) {
 	if !t.repository(dir) {
 		if !t.filled(dir) {
@@ -345,8 +340,8 @@ func Stamp(path string) string {
 	return fmt.Sprint(st.ModTime().UnixNano(), st.Size(), st.Mode())
 }
 
-// changes calls f for each path in which a repository's diff-index or diff-tree finds a
-// difference, with git's record: ":mode-before mode-now id-before id-now status".
+// changes calls f for each path of a diff-index or diff-tree, with git's record: ":mode-before mode-now id-before
+// id-now status".
 func changes(ctx context.Context, r git.Repo, f func(path, entry string), args ...string) error {
 	entry := ""
 	return r.Each(ctx, func(field string) {
