@@ -1,6 +1,4 @@
-// Package services starts the containers that a task needs, next to the agent, on a separate network:
-// concurrently, each gated by its health. It reports every failure with the end of the service's log, and
-// watches the services during the run.
+// Package services starts the containers that a task needs, waits for their health and watches them during the attempt.
 package services
 
 import (
@@ -13,6 +11,7 @@ import (
 	"maps"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -240,7 +239,7 @@ func (s *Stack) Ends() []workorder.ServiceEnd {
 		u.mu.Lock()
 		ends = append(ends, workorder.ServiceEnd{
 			Name: u.spec.Name, Image: u.spec.Image, State: u.state, ReadyMS: u.readyMS,
-			Log: s.logRel(u), Tail: u.tail,
+			Log: filepath.Join(s.cfg.LogRel, s.logName(u)), Tail: u.tail,
 		})
 		u.mu.Unlock()
 	}

@@ -192,8 +192,6 @@ const (
 
 func (s *Stack) logName(u *unit) string { return "service-" + u.spec.Name + ".log" }
 
-func (s *Stack) logRel(u *unit) string { return filepath.Join(s.cfg.LogRel, s.logName(u)) }
-
 // logFile is the log of one service: the first maxServiceLog bytes of its output, with secrets redacted.
 type logFile struct {
 	io.WriteCloser // redacts secrets
