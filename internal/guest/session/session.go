@@ -1,11 +1,7 @@
-// Package session runs persistent interpreters, which keep their state, and executes cells of code in each,
-// one after the other.
+// Package session runs persistent interpreters and executes cells of code in each, one after the other.
 //
-// A driver, a small program in the interpreter's own language, reads cells from descriptor 3 and reports on
-// descriptor 4 how each ended. Processes that a cell starts inherit neither, and output has separate pipes:
-// whatever a cell prints or reads, it cannot interfere with the protocol by accident. A cell is over when its
-// end has been reported and both pipes are empty. It is interrupted by SIGINT, which keeps the interpreter's
-// state.
+// A driver in the interpreter's language reads cells from descriptor 3 and reports on descriptor 4 how each ended. Processes that a cell
+// starts inherit neither, and output has separate pipes, so that a cell cannot disturb the protocol by accident.
 package session
 
 import (
@@ -362,7 +358,7 @@ func (s *session) wait(ctx context.Context, id int, what wire.Cell, out output) 
 	for {
 		select {
 		case <-ended:
-			end := s.died()
+			end := wire.CellEnd{Ended: true, Error: "SessionEnded", Code: s.exit.Code}
 			end.TimedOut = timedOut
 			return end
 		case l, ok := <-said:
@@ -413,11 +409,6 @@ func (s *session) ending(l driverMessage, timedOut bool) wire.CellEnd {
 		end.Code = 1
 	}
 	return end
-}
-
-// died returns the end of a cell whose interpreter, or its replacement, has ended without a report.
-func (s *session) died() wire.CellEnd {
-	return wire.CellEnd{Ended: true, Error: "SessionEnded", Code: s.exit.Code}
 }
 
 func readCode(r io.Reader) ([]byte, error) {
