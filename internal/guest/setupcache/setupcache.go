@@ -1,20 +1,12 @@
-// Package setupcache stores the files that setup left on a base commit, and mounts them below the directories
-// of later boxes.
-//
-// A snapshot is the difference that setup made to the directories that it can write (the work tree, the home,
-// those for temporary files), as directories of an overlay file system. Later boxes have them read-only below
-// their own directories, so that they are available at once, whatever their size, and no box changes
-// another's files. A snapshot contains only the state before code of a task could run: after setup, on the
-// base commit of a new task.
+// Package setupcache stores the files that setup left on a base commit, and mounts them below the directories of later boxes.
 //
 // Layout, below <volume>/setup-v1 (a cachevolume.Dir):
 //
 //	kept/<project>/<id>/   meta.json, index (git's, of the work tree), a directory for each of Config.Dirs (tree/, home/, tmp/)
 //	runs/<id>/             uses (ids of the snapshots that the box has below it), and its own upper directories
 //
-// A project is a repository's address together with the base branch and the box's image: snapshots of another
-// repository, branch or image are not used. Setup is code of the branch, and an agent may have written the
-// branch.
+// A project is a repository's address with the base branch and the box's image. Setup is code of the branch, and an agent may have
+// written the branch, so no other branch uses the snapshot.
 package setupcache
 
 import (
