@@ -1,5 +1,4 @@
-// Package standalone is a standalone sandbox seen from inside: its first process, its server, and the dialler that
-// connects a stream from outside to it.
+// Package standalone is the guest of a standalone sandbox: its first process, its server and the dialler for clients outside.
 package standalone
 
 import (
