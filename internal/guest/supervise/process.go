@@ -1,12 +1,8 @@
 // Package supervise runs one command in a sandbox and can end everything that the command started.
 //
-// A command's processes can leave its group and session and drop every mark of their origin. They cannot
-// leave their ancestor: each command has its own supervisor, a process that adopts orphans below it
-// (PR_SET_CHILD_SUBREAPER). Ending the command means killing all descendants of the supervisor until there
-// are none.
-//
-// The supervisor is this program again, in the role of Main. Its starter (Start) and the supervisor
-// communicate over a socket; when that closes, because its starter died, the supervisor ends the command.
+// Processes can leave their group and session but not their ancestor. So each command has its own supervisor, this program in the role of
+// Main, which adopts orphans below it (PR_SET_CHILD_SUBREAPER) and kills all its descendants. It ends the command when the socket to its
+// starter closes.
 package supervise
 
 import (

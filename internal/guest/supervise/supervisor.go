@@ -190,7 +190,7 @@ func read(requests *json.Decoder, asked chan<- request) {
 // end kills all descendants of this process.
 func end(sig syscall.Signal, grace time.Duration) {
 	if grace > 0 {
-		for _, r := range descendants() {
+		for _, r := range proc.Descendants(proc.Processes(), os.Getpid()) {
 			_ = syscall.Kill(r.PID, sig)
 			_ = syscall.Kill(r.PID, syscall.SIGCONT) // a stopped process does not react before
 		}
@@ -219,8 +219,6 @@ func bury(all []proc.Info) {
 		}
 	}
 }
-
-func descendants() []proc.Info { return proc.Descendants(proc.Processes(), os.Getpid()) }
 
 // ProcessLimit is the error if no process can be started.
 const ProcessLimit = "the sandbox has reached its process limit: processes left by ended commands are killed within seconds, " +
