@@ -1,5 +1,4 @@
-// Package taskrunner implements boot's interfaces with the runner and the forge: the agent and its repairs, its plan and
-// pictures, the task's commands, the rebase, and the pull request with the answers to its review.
+// Package taskrunner implements boot's interfaces with the runner and the forge.
 package taskrunner
 
 import (
