@@ -1,5 +1,4 @@
-// Package tools installs the tools that a project requires, in the versions that it requires, before any code
-// of the repository runs.
+// Package tools installs the tools that a project requires before any code of the repository runs.
 package tools
 
 import (
