@@ -1,10 +1,7 @@
-// Package usershell runs shells of the machine's user in a box next to the agent: as the agent's user, with exactly the
-// agent's restrictions.
+// Package usershell runs shells of the machine's user in a box, as the agent's user with the agent's restrictions.
 //
-// A process that the outer engine starts in the box knows nothing of the run: neither the agent's environment, which
-// the project, the services and the gateway build in boot's memory, nor its mount namespace, which only boot holds. So
-// boot writes both to a file while the agent works. The file has no secret that the agent does not have. It is readable
-// by root only and in memory, so that it is in no layer of the box and in nothing that is copied out of it.
+// Boot writes the agent's environment and mount namespace to a file while the agent works. The file is in memory and readable by root only,
+// so that it is in no layer of the box.
 package usershell
 
 import (
