@@ -277,13 +277,6 @@ func (c *command) end() {
 	c.run.End(0, 0)
 }
 
-// left is called when the client of a foreground command has disconnected: its output will not be requested
-// again.
-func (c *command) left() {
-	c.out.drop()
-	c.run.End(syscall.SIGHUP, leftGrace)
-}
-
 // write passes input on until its end, or until the command accepts no more.
 func (c *command) write(r io.Reader) error {
 	buf := make([]byte, 32<<10)

@@ -41,7 +41,8 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := &frameWriter{w: w, rc: http.NewResponseController(w)}
 	if err := errors.Join(out.write(started), s.follow(r.Context(), out, c, 0, !what.Background)); err != nil && !what.Background {
-		c.left()
+		c.out.drop()
+		c.run.End(syscall.SIGHUP, leftGrace)
 	}
 	return nil // the answer began as a success: later errors are in the frames
 }

@@ -1,5 +1,4 @@
-// Package wireserver is the guest's side of the wire protocol: it runs commands in the sandbox and sends their
-// output, connects clients to its ports, and ends the sandbox when it is no longer needed.
+// Package wireserver serves the wire protocol in the guest: commands, ports and the end of the sandbox.
 package wireserver
 
 import (
@@ -89,7 +88,8 @@ type Server struct {
 func New(c Config) *Server {
 	s := &Server{
 		config: c, commands: newCommands(c), began: time.Now(), lifecycle: newLifecycle(), files: files.New(filesConfig(c)),
-		sessions: session.New(sessionConfig(c)), mux: http.NewServeMux(),
+		sessions: session.New(session.Config{Self: c.Self, Reap: c.Reap, User: c.User, Dir: c.Dir, Env: c.Env, DataBytes: c.DataBytes,
+			OOMKills: c.OOMKills}), mux: http.NewServeMux(),
 	}
 	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET " + wire.PathHello:       s.hello,
@@ -131,10 +131,6 @@ func (s *Server) handle(patterns []string, h http.Handler) {
 			h.ServeHTTP(w, r)
 		})
 	}
-}
-
-func sessionConfig(c Config) session.Config {
-	return session.Config{Self: c.Self, Reap: c.Reap, User: c.User, Dir: c.Dir, Env: c.Env, DataBytes: c.DataBytes, OOMKills: c.OOMKills}
 }
 
 func filesConfig(c Config) files.Config {
