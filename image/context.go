@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// WriteContext writes the build context as a tar stream. The same source and
-// host give the same bytes, so that the engine's build cache can hit.
+// WriteContext writes the build context as a tar stream. The same source and host give the same bytes.
 func (s *Source) WriteContext(w io.Writer, h Host) error {
 	t := tar.NewWriter(w)
 	add := func(name string, b []byte, mode int64) error {
@@ -31,7 +30,7 @@ func (s *Source) WriteContext(w io.Writer, h Host) error {
 	if err := s.walk(add); err != nil {
 		return err
 	}
-	// The folder is there even when empty: COPY fails on a missing one.
+	// The directory is there even when empty: COPY fails on a missing one.
 	if err := add("host/ca/", nil, 0o755); err != nil {
 		return err
 	}

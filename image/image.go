@@ -22,7 +22,7 @@ var files embed.FS
 //go:embed small
 var smallFiles embed.FS
 
-// The folder always holds a file, so that a clean clone compiles.
+// The directory always holds a file, so that a clean clone compiles.
 //
 //go:embed entrypoint
 var binaries embed.FS
@@ -33,11 +33,10 @@ var ErrNoEntrypoint = errors.New("this build carries no guest program")
 // maxEntrypoint bounds the unpacked binary; the real one has a tenth of it.
 const maxEntrypoint = 256 << 20
 
-// hashLength is how much of a content hash a name carries: 48 bits tell the
-// images of one machine apart, and a name has to be read by people.
+// hashLength is how much of a content hash a name has: 48 bits distinguish the images of one machine.
 const hashLength = 12
 
-// Host is what the build takes from the host to reach its archives.
+// Host is the host's settings with which the build reaches its archives.
 type Host struct {
 	// CAs are certificates (PEM) that the image trusts beside the distribution's.
 	CAs map[string][]byte
@@ -68,21 +67,19 @@ func From(files fs.FS, entrypoint []byte) *Source {
 	return &Source{files: files, entrypoint: entrypoint}
 }
 
-// Program returns an embedded program, guest or entrypoint, for arch, named as Go names it.
+// Program returns the embedded program name, guest or entrypoint, for the Go architecture arch.
 func Program(name, arch string) ([]byte, error) { return unpack(binaries, name, arch) }
 
-// PackedGuest is the guest as this program carries it. To unpack it takes longer than to start a jail: who keeps it
-// unpacked knows it by its Hash.
+// PackedGuest is the embedded, compressed guest. Unpacking takes longer than starting a jail, so callers cache it by its Hash.
 type PackedGuest struct {
 	// Hash is the SHA-256 of the program, in hexadecimal digits.
 	Hash string
-	// Size is how many bytes the program has.
 	Size int64
 	// Unpack returns the program.
 	Unpack func() ([]byte, error)
 }
 
-// Packed returns the guest for arch, named as Go names it.
+// Packed returns the guest for the Go architecture arch.
 func Packed(arch string) (PackedGuest, error) { return packedGuest(binaries, arch) }
 
 func packedGuest(from fs.FS, arch string) (p PackedGuest, err error) {
@@ -95,7 +92,7 @@ func packedGuest(from fs.FS, arch string) (p PackedGuest, err error) {
 		return p, fmt.Errorf("read the guest's binary: %w", err)
 	}
 	defer f.Close()
-	// Of an embedded file only what is read takes memory. The packer has written the length last.
+	// Only the parts of an embedded file that are read take memory. The packer has written the length last.
 	st, err := f.Stat()
 	var length [4]byte
 	if err == nil {
@@ -146,8 +143,7 @@ func unpack(from fs.FS, program, arch string) ([]byte, error) {
 	return out, nil
 }
 
-// Hash names the content. A host's additions are not part of it: two hosts build
-// the same image in their own ways.
+// Hash names the content without the host's additions.
 func (s *Source) Hash() (string, error) {
 	h := sha256.New()
 	err := s.walk(func(name string, b []byte, _ int64) error {
