@@ -120,8 +120,7 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 	return workorder.ExitUsage
 }
 
-// initThreads is the number of threads started before the agent, which can use up the whole limit of the box:
-// several times the observed use.
+// initThreads is the number of threads started before the agent, which can use up the limit of the box.
 const initThreads = 12
 
 func runInit(log *slog.Logger) int {
@@ -142,8 +141,7 @@ func runInit(log *slog.Logger) int {
 	return i.Run()
 }
 
-// longest returns the order's own time limit plus the landing and the following steps, and a minute for
-// overhead.
+// longest returns the order's time limit plus the landing and the following steps, and a minute.
 func longest(order []byte) time.Duration {
 	const margin = time.Minute
 	if workTime(order) == 0 {
@@ -152,8 +150,7 @@ func longest(order []byte) time.Duration {
 	return workTime(order) + workorder.AgentGrace + workorder.LandLimit + workorder.BundleGrace + workorder.AfterLimit + margin
 }
 
-// workTime returns the order's own time limit, 0 if it has none; the default for an unreadable order, which
-// boot will reject.
+// workTime returns the order's time limit, 0 if it has none; the default for an unreadable order.
 func workTime(order []byte) time.Duration {
 	o := decodeOrder(order)
 	if o.Mode == workorder.ModeStandalone {
@@ -169,8 +166,7 @@ func decodeOrder(order []byte) *workorder.Order {
 	return &workorder.Order{}
 }
 
-// killAll kills all other processes. Only PID 1 may do so: for another process, "all" would be those of the
-// machine.
+// killAll kills all other processes. Only PID 1 may do so: elsewhere "all" would be those of the machine.
 func killAll() {
 	if os.Getpid() == 1 {
 		_ = syscall.Kill(-1, syscall.SIGKILL)

@@ -38,8 +38,7 @@ type needs struct {
 	threads int // slightly more than the observed use
 }
 
-// roleNeeds are for the roles that must survive a fork bomb. Each command has a "reap", and its caller a
-// "dial".
+// roleNeeds are for the roles that must survive a fork bomb.
 var roleNeeds = map[string]needs{"init": {1, 6}, "serve": {2, 11}, "jail": {2, 11}, "lease": {2, 11}, "dial": {1, 5}, "reap": {1, 8}}
 
 func main() { os.Exit(run(context.Background(), os.Args[1:])) }
