@@ -11,7 +11,6 @@ import (
 // Kind is the kind of an error, on which callers branch.
 type Kind string
 
-// Kinds of errors.
 const (
 	Unsupported Kind = "not-github"   // the remote is on no GitHub: a pull request is out of the question
 	Auth        Kind = "auth"         // no token, or one that is not accepted
@@ -22,7 +21,7 @@ const (
 	Invalid     Kind = "invalid"      // the forge understood and refuses; again would not help
 )
 
-// Error is the error of every call of this package. It never has the token in it.
+// Error is the error of every call of this package. It never contains the token.
 type Error struct {
 	Kind   Kind
 	Doing  string    // what was being done, with what
@@ -33,7 +32,7 @@ type Error struct {
 	Cause  error     // a context's error, or nil
 }
 
-// NewError returns an error of a request without an answer. An empty next stands for what to do about any error of the kind.
+// NewError returns an error of a request without an answer. An empty next means the kind's next step.
 func NewError(kind Kind, doing, said, next string) *Error {
 	return &Error{Kind: kind, Doing: doing, Said: said, Next: cmp.Or(next, NextSteps[kind])}
 }
@@ -45,10 +44,10 @@ func (e *Error) Error() string {
 	return e.Doing + ": " + e.Said + "; " + e.Next
 }
 
-// Unwrap gives the context's error when that is what ended the call.
+// Unwrap returns the context's error if that ended the call.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// KindOf is the kind of an error of this package, "" for any other.
+// KindOf returns the kind of an error of this package, "" for any other.
 func KindOf(err error) Kind {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
@@ -56,7 +55,7 @@ func KindOf(err error) Kind {
 	return ""
 }
 
-// NextSteps say what to do about an error of a kind.
+// NextSteps has the user's next step for each kind of error.
 var NextSteps = map[Kind]string{
 	Unsupported: "push the branch and open the request by hand, or name the API of an enterprise server: pr.api_url in the project file",
 	Auth:        "give a token that is valid for this host: SANDBOX_AGENT_GIT_TOKEN, which goes first, GH_TOKEN, or `gh auth login`",
@@ -67,7 +66,7 @@ var NextSteps = map[Kind]string{
 	Invalid:     "see what the forge says, and correct that",
 }
 
-// OneLine makes words of somebody else fit to be shown in one line.
+// OneLine returns an untrusted text on one line.
 func OneLine(s string, limit int) string {
 	return text.Short(text.Words(StripPlain(text.Prefix(s, 4*limit))), limit)
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Forge is one repository on a forge. Its methods are safe for concurrent use; each has a deadline of its own where its
-// context has none, and ends in an *Error whose Kind says what happened. A request that is repeated does nothing twice.
+// Forge is one repository on a forge. Its methods are safe for concurrent use, have a deadline of their own if the
+// context has none, and return an *Error. A repeated request has no second effect.
 type Forge interface {
-	// Token is what opens the repository for git, renewed where it expires.
+	// Token returns the credential for git, renewed if it has expired.
 	Token(ctx context.Context) (string, error)
-	// OpenPR opens the pull request of a branch, or brings it up to date.
+	// OpenPR opens the pull request of a branch, or updates it.
 	OpenPR(ctx context.Context, spec PRSpec) (PR, error)
 	// PRByNumber reads a pull request.
 	PRByNumber(ctx context.Context, number int) (PR, error)
@@ -22,11 +22,11 @@ type Forge interface {
 	PRByHead(ctx context.Context, branch string) (PR, error)
 	// Issue reads an issue with its comments.
 	Issue(ctx context.Context, number int) (Issue, error)
-	// Feedback reads what reviewers asked for since a time, and is not answered.
+	// Feedback reads the reviewers' feedback since a time that is not answered.
 	Feedback(ctx context.Context, number int, since time.Time) (Feedback, error)
-	// Commented reports whether a comment with the mark of key is there.
+	// Commented reports whether a comment with the mark of key exists.
 	Commented(ctx context.Context, number int, key string) (bool, error)
-	// Comment writes a comment, or brings the one with the mark of key up to date.
+	// Comment writes a comment, or updates the one with the mark of key.
 	Comment(ctx context.Context, number int, key, body string) (Posted, error)
 	// ReplyThread answers a thread of a review, once for each key.
 	ReplyThread(ctx context.Context, number int, thread, key, body string) (Posted, error)
@@ -34,12 +34,12 @@ type Forge interface {
 	ResolveThread(ctx context.Context, number int, thread string) error
 }
 
-// Config says which repository is used, and with which credentials.
+// Config selects a repository and its credentials.
 type Config struct {
 	Remote string // clone URL
-	// Repository is owner/name, for a remote whose path is another; needs APIURL.
+	// Repository is owner/name if the remote has another path; it needs APIURL.
 	Repository string
-	// APIURL is the API of a server that is not known by its name; "" takes it from the remote.
+	// APIURL is the API of a server with an unknown name; "" takes it from the remote.
 	APIURL string
 	Token  string
 	// App makes tokens for this one repository and renews them; nil uses Token.
@@ -50,8 +50,8 @@ type Config struct {
 // Pages are the addresses of a repository's pages in a browser.
 type Pages interface {
 	Commit(sha string) string
-	// File is the page of a file in a commit, at a line; 0 means the file as a whole.
+	// File returns the page of a file in a commit, at a line; 0 means the whole file.
 	File(sha, path string, line int) string
-	// Raw is the content of a file in a commit.
+	// Raw returns the content of a file in a commit.
 	Raw(sha, path string) string
 }

@@ -7,18 +7,17 @@ import (
 	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// Readers of Markdown do not see comments, nor: definitions of links, footnotes that nothing refers to, attributes
-// and unknown names of tags, titles of links. The rules err towards taking out: an agent can do without a
-// word of a log that looks like a definition.
+// Readers of Markdown do not see comments, definitions of links, unused footnotes, attributes, unknown tags and titles
+// of links. The rules remove too much rather than too little.
 
 const (
-	// maxPasses bounds how often a text is gone through until nothing more is found: what was taken out joins what was around it.
+	// maxPasses bounds the passes over a text: removing one part can join its neighbours to another.
 	maxPasses = 6
-	// maxTag is how far a tag is read by the rules, in bytes; a longer one goes as a whole.
+	// maxTag bounds the length of a parsed tag, in bytes; a longer one is removed.
 	maxTag = 4096
 )
 
-// before is what a block can be in: quotes and lists.
+// before is the prefix of a block: quotes and lists.
 const before = `[ \t>]*(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]+[ \t>]*)*`
 
 const (
@@ -35,13 +34,13 @@ var (
 	footRef  = lazyregexp.New(`\[\^([^\]\s]+)\]`)
 	target   = lazyregexp.New(`\]\([^)\n]*\)?`)
 
-	// rawText is HTML that a blank line does not end; unshown has content that browsers do not show.
+	// rawText is HTML that no blank line ends; browsers do not show the content of unshown.
 	rawText = lazyregexp.New(`(?i)<(?:pre|script|style|textarea)\b`)
 	rawEnd  = lazyregexp.New(`(?i)</(?:pre|script|style|textarea)\b`)
 	unshown = lazyregexp.New(`(?is)<(?:rp|video|audio|template)(?:[\s/][^>]*)?>.*?(?:</(?:rp|video|audio|template)\s*>|\n[ \t>]*\n|$)`)
 
 	htmlLine = lazyregexp.New(`(?m)^` + before + `</?[A-Za-z]`)
-	// tag is one as Markdown takes it in a paragraph, looseTag as browsers take it in a block of HTML.
+	// tag is Markdown's syntax of a tag in a paragraph, looseTag the browsers' in a block of HTML.
 	tag = lazyregexp.New("^</?[A-Za-z][A-Za-z0-9-]*(?:\\s+[A-Za-z_:][A-Za-z0-9_.:-]*" +
 		"(?:\\s*=\\s*(?:\"[^\"]*\"|'[^']*'|[^\\s\"'=<>`]+))?)*\\s*/?>")
 	looseTag  = lazyregexp.New(`^</?[A-Za-z](?:[^>"']|"[^"]*"|'[^']*')*>`)
@@ -52,13 +51,13 @@ var (
 
 	angled = lazyregexp.New(`^\]\(<[^<>\s]*>\)`)
 
-	// elements are those that GitHub shows; it drops the tags of others.
+	// elements are the elements that GitHub shows.
 	elements = lazyregexp.New(`^(?i:a|abbr|b|blockquote|br|caption|cite|code|dd|del|details|dfn|div|dl|dt|em|figcaption|figure|h[1-8]|hr|` +
 		`i|img|ins|kbd|li|mark|ol|p|picture|pre|q|rt|ruby|s|samp|small|source|span|strike|strong|` +
 		`sub|summary|sup|table|tbody|td|tfoot|th|thead|tr|tt|u|ul|var|wbr)$`)
 )
 
-// withoutHidden goes through a text until nothing more is found.
+// withoutHidden removes hidden parts until a pass finds none.
 func withoutHidden(text string) string {
 	for range maxPasses {
 		next := hiddenOnce(text)
@@ -67,7 +66,7 @@ func withoutHidden(text string) string {
 		}
 		text = next
 	}
-	// Made to outlast this: shown as it is, and the beginning of nothing.
+	// Built to outlast maxPasses: show it, and let it begin nothing.
 	return strings.NewReplacer("<", "< ", "](", "] (", "]:", "] :").Replace(text)
 }
 
@@ -87,7 +86,7 @@ func hiddenOnce(text string) string {
 
 func normal(s string) string { return strings.ToLower(texts.Words(s)) }
 
-// linkLabels are the labels in brackets outside of definitions. Each is for one definition: the first one counts.
+// linkLabels returns the labels in brackets outside of definitions. The first definition of a label counts.
 func linkLabels(text string) map[string]bool {
 	out := map[string]bool{}
 	for _, m := range label.FindAllStringSubmatch(definition.ReplaceAllString(text, "\n"), -1) {
@@ -96,7 +95,7 @@ func linkLabels(text string) map[string]bool {
 	return out
 }
 
-// define leaves of a definition what a link needs: the label and the address, if there is such a link.
+// define keeps the label and the address of a definition that a link uses.
 func define(s string, links map[string]bool) string {
 	m := definition.FindStringSubmatch(s)
 	if m == nil || strings.HasPrefix(m[2], "^") {
@@ -109,7 +108,7 @@ func define(s string, links map[string]bool) string {
 	return ""
 }
 
-// footLabels are the footnotes that a text refers to where it can be nothing but a reference.
+// footLabels returns the footnotes that a text certainly refers to.
 func footLabels(text string) map[string]bool {
 	out := map[string]bool{}
 	if rawText.MatchString(text) {
@@ -140,7 +139,7 @@ func footLabels(text string) map[string]bool {
 	return out
 }
 
-// withoutFootnotes drops those that nothing refers to, with the indented paragraphs that belong to them.
+// withoutFootnotes drops unused footnotes with their indented paragraphs.
 func withoutFootnotes(text string, notes map[string]bool) string {
 	if !strings.Contains(text, "[^") {
 		return text
@@ -167,7 +166,7 @@ func withoutFootnotes(text string, notes map[string]bool) string {
 	return b.String()
 }
 
-// paragraphs applies f to what is between empty lines.
+// paragraphs applies f to the text between empty lines.
 func paragraphs(text string, f func(string) string) string {
 	var out, part strings.Builder
 	flush := func() {
@@ -188,8 +187,7 @@ func paragraphs(text string, f func(string) string) string {
 	return out.String()
 }
 
-// withoutTags removes the hidden parts of a paragraph's tags, and the titles of links. Certain code, within
-// one line, stays: where anything is in doubt, nothing is code.
+// withoutTags removes the hidden parts of a paragraph's tags, and the titles of links. Certain code within one line stays.
 func withoutTags(p string, raw bool) string {
 	if !strings.ContainsAny(p, "<]") {
 		return p
@@ -204,7 +202,7 @@ func withoutTags(p string, raw bool) string {
 	return out
 }
 
-// scan is false when it is not sure what is code.
+// scan is false if it is uncertain what is code.
 func scan(p string, code, html bool) (string, bool) {
 	var b strings.Builder
 	titles := titleFinder{none: -1}
@@ -237,11 +235,10 @@ func scan(p string, code, html bool) (string, bool) {
 	return b.String(), true
 }
 
-// titleFinder finds titles behind addresses. It remembers where the next blank is and whether it is before a title: many beginnings of
-// links would cost their square.
+// titleFinder finds titles behind addresses. It remembers the next blank, so that many beginnings do not cost their square.
 type titleFinder struct{ blank, none int }
 
-// at is where the address that begins at i ends, and where the link does; 0 when it has no title.
+// at returns where the address that begins at i ends, and where the link does; 0 without a title.
 func (f *titleFinder) at(p string, i int) (from, to int) {
 	if i < len(p) && p[i] == '<' {
 		end := strings.IndexAny(p[i+1:min(i+maxTag, len(p))], "<>\n")
@@ -270,7 +267,7 @@ func (f *titleFinder) at(p string, i int) (from, to int) {
 	return from, from + len(m)
 }
 
-// codeSpan is the length of the code that a text begins with, 0 when it does not end on the line or in the cell of a table.
+// codeSpan returns the length of the code span at the beginning of s, 0 if it does not end on the line or in the table cell.
 func codeSpan(s string) int {
 	if n := strings.IndexByte(s, '\n'); n >= 0 {
 		s = s[:n]
@@ -292,7 +289,7 @@ func codeSpan(s string) int {
 	return 0
 }
 
-// tagEnd is the length of the tag that a text begins with, 0 when it is none.
+// tagEnd returns the length of the tag at the beginning of s, 0 without one.
 func tagEnd(s string, html bool) int {
 	rule := tag
 	if html {
@@ -313,7 +310,7 @@ func tagEnd(s string, html bool) int {
 	return 0
 }
 
-// shownTag is a tag with nothing but addresses and alternative texts in it; a sign for one that is not shown at all.
+// shownTag returns a tag with only addresses and alternative texts; a sign for a tag that is not shown.
 func shownTag(s string) string {
 	m := tagName.FindStringSubmatch(s)
 	if m == nil || !elements.MatchString(m[2]) || len(s) > maxTag || !strings.HasSuffix(s, ">") {

@@ -15,11 +15,10 @@ const (
 
 var keyRule = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9_./:-]{0,99}$`)
 
-// Mark is the hidden line that makes a text ours.
+// Mark returns the hidden line that marks a text as ours.
 func Mark(key string) string { return markStart + key + markEnd }
 
-// MarkOf finds the key in the last line of a text, "" without one. Only there: a
-// reply that quotes us has its own words below.
+// MarkOf returns the key in the last line of a text, "" without one. A reply that quotes us has its own words below.
 func MarkOf(body string) string {
 	body = strings.TrimRight(body, " \t\r\n")
 	line := body[strings.LastIndexByte(body, '\n')+1:]
@@ -34,7 +33,7 @@ func MarkOf(body string) string {
 	return key
 }
 
-// Marked puts the mark under a text, which is cut to leave room for it.
+// Marked appends the mark to a text, which is cut if necessary.
 func Marked(key, body string) (string, error) {
 	if !keyRule.MatchString(key) || strings.Contains(key, "--") {
 		return "", fmt.Errorf("key %q of a comment has other characters than letters, digits and _./:-", key)
@@ -44,14 +43,14 @@ func Marked(key, body string) (string, error) {
 	return body + mark, nil
 }
 
-// Posted is a comment that is there now.
+// Posted is an existing comment.
 type Posted struct {
 	ID      int64
 	URL     string
 	Created bool // by this call; else it was there, and updated if its text was another
 }
 
-// SameText reports whether two texts are the same but for the ends of their lines.
+// SameText reports whether two texts differ only in their line ends.
 func SameText(a, b string) bool {
 	return strings.ReplaceAll(a, "\r\n", "\n") == strings.ReplaceAll(b, "\r\n", "\n")
 }

@@ -9,17 +9,13 @@ import (
 	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// Strip takes out of Markdown what a reader on the forge does not see and an agent
-// would read: HTML comments, processing instructions, declarations and CDATA, definitions of
-// links but for the address of a link that is there, footnotes that nothing refers to, tags that GitHub drops, the attributes
-// of others, titles of links and images (seen by who points at them only), invisible and bidirectional characters, the
-// tags block, variation selectors that select nothing, control characters. Alt texts
-// of images, addresses of links and folded details stay: a reader can get at them, and they say what is linked.
-// removed is the number of characters taken out.
+// Strip removes from Markdown what a reader on the forge does not see and an agent would read: HTML comments,
+// processing instructions, declarations and CDATA, unused definitions of links, unused footnotes, tags that GitHub
+// drops, attributes, titles of links and images, and invisible characters. Alt texts, addresses of links and folded
+// details stay. removed is the number of removed characters.
 //
-// HTML comments go even where they are shown, in code: what is code is decided by
-// rules that can be played against any simpler reader of them. Processing instructions and the like
-// stay in fenced code, where they are usually a program.
+// HTML comments are removed even in code, because no simple parser decides reliably what is code. Processing
+// instructions and the like stay in fenced code, where they are usually a program.
 func Strip(text string) (clean string, removed int) {
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	before := utf8.RuneCountInString(text)
@@ -27,12 +23,11 @@ func Strip(text string) (clean string, removed int) {
 	return text, max(before-utf8.RuneCountInString(text), 0)
 }
 
-// StripPlain is Strip for what is read as it is written, such as a title or a file in an editor: what looks like a tag in it is seen.
+// StripPlain is Strip for text that readers see as it is written, such as a title.
 func StripPlain(text string) string { return withoutComments(visible(text)) }
 
-// visible drops characters that are not seen. A lone variation selector stays after a
-// character that it can belong to. Joiners go, since they can carry text: that parts a few
-// emoji and is harmless.
+// visible drops invisible characters. A variation selector stays after a character that it can belong to. Joiners can
+// carry text and are dropped, which splits a few emoji.
 func visible(text string) string {
 	var b strings.Builder
 	b.Grow(len(text))
@@ -59,13 +54,12 @@ func visible(text string) string {
 	return b.String()
 }
 
-// pictograph tells whether a character has a text and an emoji form.
+// pictograph reports whether a character has a text and an emoji form.
 func pictograph(r rune) bool {
 	return r >= 0x2000 && r <= 0x33ff || r >= 0x1f000 && r <= 0x1faff || r == '#' || r == '*' || r >= '0' && r <= '9' || r == 0xa9 || r == 0xae
 }
 
-// withoutComments drops HTML comments. Each leaves a space, so that what was around
-// it cannot join to a new one.
+// withoutComments replaces each HTML comment by a space, so that its neighbours do not join to a new one.
 func withoutComments(text string) string {
 	var b strings.Builder
 	line := 0                   // where the last line in b begins
@@ -95,8 +89,8 @@ func withoutComments(text string) string {
 	}
 }
 
-// commentEnd is where a comment ends whose beginning was before rest, -1 if nowhere.
-// `<!-->` and `<!--->` are whole comments, and `--!>` ends one, in HTML.
+// commentEnd returns where a comment ends that began before rest, -1 if nowhere. `<!-->` and `<!--->` are whole
+// comments, and `--!>` ends one, in HTML.
 func commentEnd(rest string, more *[2]bool) int {
 	if strings.HasPrefix(rest, ">") {
 		return 1
@@ -117,19 +111,17 @@ func commentEnd(rest string, more *[2]bool) int {
 	return best
 }
 
-// hidesRest tells whether a comment without an end, after this beginning of a line, is a block: a
-// browser hides the rest of the text then, and shows the comment elsewhere.
+// hidesRest reports whether an unended comment after this beginning of a line is a block: then browsers hide the rest.
 func hidesRest(line string) bool { return strings.Trim(line, " \t>*+-0123456789.)") == "" }
 
 var (
-	// markup is what HTML parsers and GitHub's sanitizer drop with all that is in it.
+	// markup is dropped, with its content, by HTML parsers and GitHub's sanitizer.
 	markup = lazyregexp.New(`(?s)<\?.*?\?>|<!\[CDATA\[.*?\]\]>|<![A-Za-z][^>]*>`)
-	// unendedMarkup begins a block that nothing ends.
+	// unendedMarkup begins a block without an end.
 	unendedMarkup = lazyregexp.New(`(?s)(^|\n)([ \t>]*)(<\?|<!\[CDATA\[|<![A-Za-z]).*$`)
 )
 
-// withoutMarkup puts a sign in the place of each piece, so that what was around it cannot
-// join to a new one or to a fence. ended is false where a piece without an end hides all that follows.
+// withoutMarkup replaces each piece by a sign, so that its neighbours do not join. ended is false if a piece hides the rest.
 func withoutMarkup(text string) (clean string, ended bool) {
 	text = markup.ReplaceAllString(text, "…")
 	if i := unendedMarkup.FindStringIndex(text); i != nil {
@@ -138,7 +130,7 @@ func withoutMarkup(text string) (clean string, ended bool) {
 	return text, true
 }
 
-// outsideFences applies f to the text between fenced blocks of code, until f finds an end.
+// outsideFences applies f to the text outside of fenced code blocks, until f finds an end.
 func outsideFences(text string, f func(string) (string, bool)) string {
 	var out, part strings.Builder
 	flush := func() bool {
@@ -151,7 +143,7 @@ func outsideFences(text string, f func(string) (string, bool)) string {
 	for line := range strings.SplitAfterSeq(text, "\n") {
 		mark, after := fenceMark(line)
 		if fence == "" {
-			// Within HTML no fence is one; a blank line ends most of HTML.
+			// HTML has no fences; a blank line ends most of it.
 			raw = (raw || rawText.MatchString(line)) && !rawEnd.MatchString(line)
 			html = raw || (html || htmlLine.MatchString(line)) && strings.Trim(line, " \t>\n") != ""
 		}
@@ -175,7 +167,7 @@ func outsideFences(text string, f func(string) (string, bool)) string {
 	return out.String()
 }
 
-// fenceMark is the run of backticks or tildes that a line begins with, indented by three at most, and what is after it.
+// fenceMark returns the run of backticks or tildes at the beginning of a line, indented by at most three, and the rest.
 func fenceMark(line string) (mark, after string) {
 	bare := strings.TrimLeft(line, " ")
 	if len(line)-len(bare) > 3 {

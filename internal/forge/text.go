@@ -10,24 +10,21 @@ import (
 )
 
 const (
-	// MaxBody is the most characters that GitHub takes in a body or comment ("Body is
-	// too long (maximum is 65536 characters)").
+	// MaxBody is GitHub's limit of a body or comment, in characters.
 	MaxBody = 65536
 	// maxTitle is GitHub's limit of a title, in characters.
 	maxTitle = 256
-	// cutNote says that something is missing.
-	cutNote = "\n\n---\n\n_Cut here: this text has %d characters, GitHub takes %d. The whole text is in the task's result._\n"
+	cutNote  = "\n\n---\n\n_Cut here: this text has %d characters, GitHub takes %d. The whole text is in the task's result._\n"
 )
 
-// FitBody cuts Markdown to limit characters at the end of a paragraph or line,
-// closes what is open there, and says that it was cut.
+// FitBody cuts Markdown to limit characters at a paragraph or line, closes open blocks, and adds a note.
 func FitBody(text string, limit int) (fit string, cut bool) {
 	n := utf8.RuneCountInString(text)
 	if n <= limit {
 		return text, false
 	}
 	note := fmt.Sprintf(cutNote, n, limit)
-	// Room to close a fence and all folds.
+	// Space to close a fence and all folds.
 	const closing = 600
 	room := max(limit-utf8.RuneCountInString(note)-closing, 0)
 	end := 0
@@ -36,7 +33,7 @@ func FitBody(text string, limit int) (fit string, cut bool) {
 		end += size
 	}
 	head := text[:end]
-	// A paragraph's end in the last quarter, else a line's, else where it is.
+	// The last paragraph in the last quarter, else a line, else anywhere.
 	if i := strings.LastIndex(head, "\n\n"); i > end*3/4 {
 		head = head[:i]
 	} else if i := strings.LastIndexByte(head, '\n'); i > end/2 {
@@ -45,7 +42,6 @@ func FitBody(text string, limit int) (fit string, cut bool) {
 	return head + closeOpen(head) + note, true
 }
 
-// closeOpen ends a fenced block and folded parts that a cut left open.
 func closeOpen(head string) string {
 	fence, folds := "", 0
 	for line := range strings.SplitSeq(head, "\n") {
@@ -67,16 +63,14 @@ func closeOpen(head string) string {
 	if fence != "" {
 		out = "\n" + fence[:min(len(fence), 100)]
 	}
-	// 40 folds are more than any reader opens; those deeper end with the body.
+	// 40 folds are enough for any reader; deeper ones end with the body.
 	return out + strings.Repeat("\n</details>", min(max(folds, 0), 40))
 }
 
-// titleActs is what GitHub acts on in a title, and in the commit that a squash makes of it: mentions, references to
-// issues, and addresses, which can be references too.
+// titleActs is what GitHub acts on in a title and in the message of a squashed commit.
 var titleActs = lazyregexp.New(`(?i)@[a-z0-9]|#[0-9]|\bgh-[0-9]|://`)
 
-// partTitle puts a zero-width space into each: a title knows no escapes. A title may be others' words, such as an issue's or the
-// agent's, in which case no user asked to notify anyone or to close an issue.
+// partTitle puts a zero-width space into each: a title has no escapes, and its text may be untrusted.
 func partTitle(title string) string {
 	return titleActs.ReplaceAllStringFunc(title, func(m string) string {
 		if m[0] == ':' {
@@ -86,7 +80,7 @@ func partTitle(title string) string {
 	})
 }
 
-// FitTitle makes one line of a title that GitHub takes, and that acts on nothing.
+// FitTitle returns a title on one line, within GitHub's limit, that acts on nothing.
 func FitTitle(title string) string {
 	return texts.Runes(partTitle(texts.Words(visible(title))), maxTitle)
 }

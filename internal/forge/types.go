@@ -10,14 +10,14 @@ type Repo struct {
 	Host  string // of the remote, lower case, with the port of an HTTP remote
 	Owner string
 	Name  string
-	// Assumed is set for a host that is not known by its name: it may be a server of the forge or anything else.
+	// Assumed means that the host's name is unknown: it may be a server of the forge or anything else.
 	Assumed bool
 }
 
-// String is owner/name.
+// String returns owner/name.
 func (r Repo) String() string { return r.Owner + "/" + r.Name }
 
-// PRSpec is the pull request that should be there.
+// PRSpec is the desired pull request.
 type PRSpec struct {
 	Head  string // branch, pushed already
 	Base  string
@@ -29,10 +29,10 @@ type PRSpec struct {
 	Reviewers     []string
 	TeamReviewers []string // slugs
 
-	// Keep makes the body of one that is open from the body that it has, in place of Body; not ok leaves it as it is. Nil replaces it by Body.
-	// Title and base are left as they are, too.
+	// Keep, if non-nil, makes the body of an open pull request from its present body, in place of Body; title and base
+	// stay. If ok is false, the body stays.
 	Keep func(body string) (kept string, ok bool)
-	// NoNew opens none where there is none, which is no error.
+	// NoNew updates only: a missing pull request is no error.
 	NoNew bool
 }
 
@@ -53,7 +53,7 @@ type PR struct {
 	Draft   bool
 	Head    string // branch
 	HeadSHA string
-	// Fork is set when the branch is in another repository, HeadRepo: it is not ours to push.
+	// Fork means that the branch is in another repository, HeadRepo, to which we do not push.
 	Fork     bool
 	HeadRepo string // owner/name, "" when it is gone
 	Base     string
@@ -61,7 +61,7 @@ type PR struct {
 	Author   string
 	Created  bool // by this call
 	Updated  bool // by this call
-	// Warnings are what could not be done as asked and did not keep the rest from being done.
+	// Warnings lists refused parts that did not prevent the rest.
 	Warnings []string
 }
 
@@ -70,7 +70,7 @@ func (p *PR) Warn(format string, a ...any) {
 	p.Warnings = append(p.Warnings, fmt.Sprintf(format, a...))
 }
 
-// Note is a text that somebody wrote on the forge.
+// Note is a text on the forge.
 type Note struct {
 	ID      int64
 	Author  Person
@@ -91,8 +91,8 @@ type Issue struct {
 	State  string // open or closed
 	Labels []string
 	IsPR   bool
-	// Comments are in the order they were written. More is set when there are more than could be taken,
-	// MoreCommands when some of these are, or could be, by people who may write.
+	// Comments are in the order of writing. More: there are more than the bounds allow. MoreCommands: some of these
+	// are, or could be, by people with write access.
 	Comments     []Note
 	More         bool
 	MoreCommands bool
@@ -105,43 +105,41 @@ const (
 	FromComment = "comment" // a comment on the pull request
 )
 
-// Item is one piece of feedback on a pull request. The Note in it is the text, of a
-// thread its first comment.
+// Item is one piece of feedback on a pull request. Its Note is the text, or a thread's first comment.
 type Item struct {
 	Source string // a From constant
 	Note
 	// State of a review: APPROVED, CHANGES_REQUESTED, COMMENTED, DISMISSED.
 	State string
 
-	// The rest is of threads.
+	// The rest applies to threads.
 	Thread   string // id for ReplyThread and ResolveThread
 	Path     string
 	Line     int // in the file's present version, else as it was; 0 means the whole file
 	Outdated bool
 	Replies  []Note // after the first, ours included
-	// Answered reports that the last reply is ours and its author has not responded to it.
+	// Answered means that the last reply is ours and its author has not responded to it.
 	Answered bool
 }
 
-// Feedback is what a pull request's readers want, oldest first. Where not everything could be taken, what commands
-// was taken first; Prefer does the same for a bound of one's own.
+// Feedback is the reviewers' feedback, oldest first. Commands take precedence over other texts if not all fit; Prefer
+// does the same for the caller's own bound.
 type Feedback struct {
 	Items []Item
-	// More is set when there is more than the bounds of this package take.
+	// More means that there is more than the bounds of this package allow.
 	More bool
-	// MoreCommands is set when some of that is, or could be, by people who may write: else only others' words are missing.
+	// MoreCommands means that some of that is, or could be, by people with write access.
 	MoreCommands bool
 }
 
-// Person is who wrote something.
+// Person is an author.
 type Person struct {
 	Login string // of a bot with "[bot]"; "ghost" for a deleted account
 	Bot   bool
-	// Permission is the person's role on the repository in the forge's words; "" when it could not be asked.
+	// Permission is the person's role on the repository in the forge's words; "" if unknown.
 	Permission string
-	// CanWrite tells whether the person may push. Who may not is quoted and obeyed in nothing.
+	// CanWrite reports whether the person may push. Texts of others are quoted and never obeyed.
 	CanWrite bool
-	// Guessed is set when the forge would not say the permission, and CanWrite was concluded from what else it says of the
-	// person. An uncertain answer is no.
+	// Guessed means that CanWrite was derived from the association. When in doubt, it is false.
 	Guessed bool
 }

@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	// appClaim is how long the App's own signature is valid; GitHub takes at most 10 minutes.
+	// appClaim is the validity of the App's signature; GitHub accepts at most 10 minutes.
 	appClaim = 9 * time.Minute
-	// appSkew dates it back, as GitHub advises, for clocks that differ.
+	// appSkew dates it back, as GitHub advises, because clocks differ.
 	appSkew = time.Minute
-	// tokenMargin is how early an installation token is renewed, long enough for a push that begins now.
+	// tokenMargin is how early an installation token is renewed: a push that begins now must end before.
 	tokenMargin = 10 * time.Minute
 )
 
@@ -45,7 +45,6 @@ func appKey(a *workorder.ForgeApp) (*rsa.PrivateKey, error) {
 	return nil, errors.New("the private key of the GitHub App cannot be read: it has to be an RSA key")
 }
 
-// tokens holds what authenticates.
 type tokens struct {
 	fixed string
 	app   *workorder.ForgeApp
@@ -58,14 +57,14 @@ type tokens struct {
 	until        time.Time
 }
 
-// known are the values that must not be shown.
+// known returns the values that must not be shown.
 func (t *tokens) known() map[string]string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return map[string]string{"token": t.fixed, "installation token": t.current, "former installation token": t.old}
 }
 
-// forget drops an installation token that was refused; false when there is none to renew.
+// forget drops a refused installation token; false if it cannot be renewed.
 func (t *tokens) forget() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,8 +84,8 @@ func (t *tokens) valid(now time.Time) string {
 	return ""
 }
 
-// Token is what authenticates now: the fixed token, or an installation token that is valid
-// for at least ten minutes. It also serves git over HTTP. "" without credentials.
+// Token returns the fixed token, or an installation token that is valid for at least ten minutes; "" without
+// credentials. It also serves git over HTTP.
 func (c *api) Token(ctx context.Context) (string, error) {
 	if c.token.app == nil {
 		return c.token.fixed, nil
@@ -136,7 +135,7 @@ func (c *api) mint(ctx context.Context) (string, error) {
 	return c.token.current, nil
 }
 
-// appError says what to do about an App instead of about a token.
+// appError returns an error with a next step for an App instead of a token.
 func (c *api) appError(ctx context.Context, doing string, err error) error {
 	e := c.classify(ctx, doing, err)
 	switch e.Kind {
@@ -148,7 +147,7 @@ func (c *api) appError(ctx context.Context, doing string, err error) error {
 	return e
 }
 
-// sign is a JSON Web Token with RS256, as GitHub takes it from Apps.
+// sign returns a JSON Web Token with RS256.
 func sign(id string, key *rsa.PrivateKey, now time.Time) (string, error) {
 	claims, err := json.Marshal(map[string]any{"iss": id, "iat": now.Add(-appSkew).Unix(), "exp": now.Add(appClaim).Unix()})
 	if err != nil {

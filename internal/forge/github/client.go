@@ -24,25 +24,22 @@ import (
 
 const (
 	// callLimit is the deadline of a call whose context has none.
-	callLimit = 2 * time.Minute
-	// attemptLimit bounds one request; GitHub itself ends requests after 10 s.
+	callLimit    = 2 * time.Minute
 	attemptLimit = 30 * time.Second
 	// maxAttempts bounds requests that fail for reasons of the server or the network.
 	maxAttempts = 5
-	// maxLimits bounds waits for rate limits within one call; a server could ask for ever.
+	// maxLimits bounds waits for rate limits within one call.
 	maxLimits = 10
 	// firstPause doubles up to maxBackoff, each time with jitter.
 	firstPause = 500 * time.Millisecond
 	maxBackoff = 8 * time.Second
 )
 
-// Client talks to one repository. It is safe for concurrent use. Its parts are a type for each purpose, and
-// each is made of the one before: requests, who wrote, what was written, pull requests.
+// Client talks to one repository. It is safe for concurrent use.
 type Client struct{ *pulls }
 
 var _ forge.Forge = (*Client)(nil)
 
-// api sends requests.
 type api struct {
 	repo  Repo
 	http  *http.Client
@@ -61,18 +58,16 @@ type people struct {
 	mu     sync.Mutex
 	people map[string]forge.Person
 	full   *github.Repository
-	// me is the token's owner, without a login until the forge says it; it is not asked before askAgain.
+	// me is the token's owner, without a login until the forge reports it, at the earliest after askAgain.
 	me       account
 	askAgain time.Time
 }
 
-// talk reads and writes comments and threads of reviews.
 type talk struct{ *people }
 
-// pulls opens pull requests, and brings them up to date.
 type pulls struct{ *talk }
 
-// New makes a client; nothing is sent yet.
+// New returns a client; it sends nothing yet.
 func New(conf forge.Config) (*Client, error) {
 	repo, ok := Parse(conf.Remote)
 	if conf.Repository != "" {
@@ -114,10 +109,10 @@ func New(conf forge.Config) (*Client, error) {
 	return &Client{&pulls{&talk{&people{api: c, people: map[string]forge.Person{}}}}}, nil
 }
 
-// Repo is the repository that the client talks to.
+// Repo returns the client's repository.
 func (c *api) Repo() Repo { return c.repo }
 
-// sanitize takes user and password out of a remote that is shown, also out of one that cannot be parsed.
+// sanitize removes user and password from a remote, also from one that cannot be parsed.
 func sanitize(remote string) string {
 	scheme, rest, ok := strings.Cut(remote, "://")
 	if i := strings.LastIndexByte(rest, '@'); ok && i >= 0 {
@@ -128,7 +123,7 @@ func sanitize(remote string) string {
 
 func (c *api) now() time.Time { return time.Now() }
 
-// scrub takes tokens out of words of the forge or the network.
+// scrub removes tokens from texts of the forge or the network.
 func (c *api) scrub(s string) string {
 	return redact.Named(c.token.known()).String(s)
 }
@@ -144,7 +139,6 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// bounded gives a context without a deadline one.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)
@@ -154,13 +148,12 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 
 type request func(ctx context.Context, gh *github.Client) error
 
-// fetch sends a request that may be sent any number of times.
+// fetch sends a request that may be repeated.
 func (c *api) fetch(ctx context.Context, doing string, send request) error {
 	return c.try(ctx, doing, maxAttempts, send)
 }
 
-// create sends a request that must not be carried out twice. When it is not known
-// what came of it, look says whether it was carried out.
+// create sends a request that must not be carried out twice. If its outcome is unknown, look reports it.
 func (c *api) create(ctx context.Context, doing string, look func(context.Context) (bool, error), send request) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -176,8 +169,7 @@ func (c *api) create(ctx context.Context, doing string, look func(context.Contex
 	}
 }
 
-// try sends a request, waiting for rate limits as long as the context's deadline
-// allows, and again after failures of server and network, attempts times in all.
+// try sends a request up to attempts times, and waits for rate limits within the context's deadline.
 func (c *api) try(ctx context.Context, doing string, attempts int, send request) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -210,8 +202,8 @@ func (c *api) try(ctx context.Context, doing string, attempts int, send request)
 	}
 }
 
-// once sends a request with a deadline of its own. The client of go-github is new
-// each time: it remembers limits by this machine's clock, which may be wrong.
+// once sends a request with a deadline of its own. go-github's client is new each time: it remembers limits by this
+// machine's clock, which may be wrong.
 func (c *api) once(ctx context.Context, send request) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptLimit)
 	defer cancel()
@@ -232,7 +224,7 @@ func (c *api) client() *github.Client {
 	return gh
 }
 
-// send is for operations below the repository that go-github does not have as they are described.
+// send is for operations below the repository that go-github lacks.
 func (c *api) send(ctx context.Context, gh *github.Client, method, path string, body, out any) error {
 	req, err := gh.NewRequest(method, "repos/"+c.repo.Owner+"/"+c.repo.Name+"/"+path, body)
 	if err != nil {
@@ -242,7 +234,7 @@ func (c *api) send(ctx context.Context, gh *github.Client, method, path string, 
 	return err
 }
 
-// waitFor waits until a limit is over, or is false at once when that is too late.
+// waitFor waits until a limit has ended, or returns false if that is too late.
 func (c *api) waitFor(ctx context.Context, e *forge.Error) bool {
 	if deadline, ok := ctx.Deadline(); ok && e.Until.After(deadline) {
 		return false
@@ -251,12 +243,12 @@ func (c *api) waitFor(ctx context.Context, e *forge.Error) bool {
 	return c.pause(ctx, e.Until.Sub(c.now())) == nil
 }
 
-// backOff pauses before the next attempt; false when there is no time for it.
+// backOff pauses before the next attempt; false if there is no time.
 func (c *api) backOff(ctx context.Context, failed int) bool {
 	return c.pause(ctx, jitter(min(firstPause<<(failed-1), maxBackoff))) == nil
 }
 
-// needToken refuses early what cannot work without one.
+// needToken refuses calls that cannot work without a token.
 func (c *api) needToken(doing string) error {
 	if c.token.fixed == "" && c.token.app == nil {
 		return forge.NewError(forge.Auth, doing, "there is no token", "")
@@ -264,8 +256,7 @@ func (c *api) needToken(doing string) error {
 	return nil
 }
 
-// known makes sure that a host which is a GitHub by assumption only is one, before
-// it gets the token: GitHub marks every answer, refusals included.
+// known verifies that an assumed host is a GitHub before it gets the token: GitHub marks every answer.
 func (c *api) known(ctx context.Context) error {
 	c.mu.Lock()
 	done := c.checked || !c.repo.Assumed

@@ -12,21 +12,20 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 )
 
-// account is who a token or a text belongs to. A user may be called as an App is: the kind counts too.
+// account is the owner of a token or a text. A user may have the name of an App, so the kind counts, too.
 type account struct {
 	login string // without "[bot]", in lower case
 	bot   bool
 }
 
-// accountOf takes names as REST gives them, where a bot's ends in "[bot]", and as GraphQL does, where it does
-// not. No user's name has brackets in it.
+// accountOf accepts names from REST, where a bot's ends in "[bot]", and from GraphQL, where it does not.
 func accountOf(login, kind string) account {
 	name, bot := strings.CutSuffix(strings.ToLower(login), "[bot]")
 	return account{name, bot || kind == "Bot"}
 }
 
-// ours tells whether a text is this program's: marked, and written by the token's owner. A mark of somebody else counts
-// for nothing. Where the forge does not say who we are (sure is false then), nothing is ours.
+// ours reports whether this program wrote a text: it has a mark, and its author owns the token. If the owner is unknown
+// (sure is false), no text is ours.
 func (c *people) ours(ctx context.Context, body string, user *github.User) (ours, sure bool) {
 	if forge.MarkOf(body) == "" {
 		return false, true
@@ -38,10 +37,10 @@ func (c *people) ours(ctx context.Context, body string, user *github.User) (ours
 	return accountOf(user.GetLogin(), user.GetType()) == me, true
 }
 
-// viewerPause is how long a failure to learn who we are stands: a list may have hundreds of texts with a mark.
+// viewerPause is the pause after a failure to read the token's owner.
 const viewerPause = 10 * time.Second
 
-// viewer asks who the token belongs to; without a login when that cannot be found out. An answer stays, a failure is asked again.
+// viewer returns the token's owner, without a login if it is unknown. It caches answers, not failures.
 func (c *people) viewer(ctx context.Context) account {
 	c.mu.Lock()
 	me, wait := c.me, c.now().Before(c.askAgain)
@@ -64,9 +63,8 @@ func (c *people) viewer(ctx context.Context) account {
 	return me
 }
 
-// found tells whether a text is the one with a key that this program wrote before. Where it is not known who we are, that is
-// only one which came after the first look (it is fresh) and has the very words that were
-// just sent: the answer was lost, and nothing is to be changed in it.
+// found reports whether a text is our earlier one with a key. If the token's owner is unknown, only a fresh text (later
+// than the first look) with the same words counts: then the answer was lost.
 func (c *talk) found(ctx context.Context, key, want, body string, user *github.User, fresh bool) bool {
 	if forge.MarkOf(body) != key {
 		return false
@@ -91,9 +89,8 @@ func (c *talk) Commented(ctx context.Context, number int, key string) (bool, err
 	return false, err
 }
 
-// Comment puts a comment on an issue or pull request. There is one for each key: it is updated, and not posted twice.
-// A comment that is not certainly ours is left alone, and a new one is made. Keys are letters, digits and _./:-, such
-// as "T-A1B2C3D4/range-diff".
+// Comment writes a comment on an issue or pull request, or updates the one with the key. A comment that is not
+// certainly ours is left alone. Keys are letters, digits and _./:-, such as "T-A1B2C3D4/range-diff".
 func (c *talk) Comment(ctx context.Context, number int, key, body string) (forge.Posted, error) {
 	doing := fmt.Sprintf("comment on #%d of %s", number, c.repo)
 	text, err := c.prepare(doing, key, body)
@@ -138,8 +135,7 @@ func (c *talk) Comment(ctx context.Context, number int, key, body string) (forge
 	return forge.Posted{ID: got.GetID(), URL: forge.OneLine(got.GetHTMLURL(), maxURL), Created: true}, nil
 }
 
-// ReplyThread answers a review thread of a pull request, once for each key as Comment does. A thread of another
-// pull request or repository is refused.
+// ReplyThread answers a review thread of the pull request, once for each key.
 func (c *talk) ReplyThread(ctx context.Context, number int, thread, key, body string) (forge.Posted, error) {
 	doing := fmt.Sprintf("reply to a review thread of #%d of %s", number, c.repo)
 	text, err := c.prepare(doing, key, body)

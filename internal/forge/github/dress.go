@@ -14,7 +14,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 )
 
-// labelColor is that of labels that are made here: a neutral grey.
 const labelColor = "ededed"
 
 // soft turns refusals into a warning; other errors end the call.
@@ -27,7 +26,7 @@ func soft(pr *forge.PR, what string, err error) error {
 	return err
 }
 
-// dress gives a pull request its labels and reviewers. Everything here may be repeated.
+// dress sets a pull request's labels and reviewers. It may be repeated.
 func (c *pulls) dress(ctx context.Context, pr *forge.PR, spec forge.PRSpec) error {
 	if err := c.label(ctx, pr, spec.Labels); err != nil {
 		return err
@@ -68,13 +67,12 @@ func (c *pulls) label(ctx context.Context, pr *forge.PR, names []string) error {
 	}
 	return soft(pr, "labels are not set", c.fetch(ctx, fmt.Sprintf("label pull request #%d", pr.Number),
 		func(ctx context.Context, gh *github.Client) error {
-			// Not by go-github, which sends a bare list: the description has an object only.
+			// go-github sends a bare list; the API's description has an object.
 			return c.send(ctx, gh, http.MethodPost, fmt.Sprintf("issues/%d/labels", pr.Number), map[string]any{"labels": have}, nil)
 		}))
 }
 
-// ask requests reviews from those who were not asked yet and have not answered: who
-// reviewed already is not called again by every update.
+// ask requests reviews from people who were not asked yet and have not reviewed.
 func (c *pulls) ask(ctx context.Context, pr *forge.PR, spec forge.PRSpec) error {
 	users, teams := unique(spec.Reviewers), unique(spec.TeamReviewers)
 	if len(users)+len(teams) == 0 {
@@ -93,7 +91,7 @@ func (c *pulls) ask(ctx context.Context, pr *forge.PR, spec forge.PRSpec) error 
 	return err
 }
 
-// reviewers lists, in lower case, who was asked for a review or gave one.
+// reviewers lists, in lower case, the requested reviewers and those who have reviewed.
 func (c *pulls) reviewers(ctx context.Context, n int) (map[string]bool, error) {
 	asked := map[string]bool{}
 	err := c.fetch(ctx, fmt.Sprintf("read pull request #%d of %s", n, c.repo), func(ctx context.Context, gh *github.Client) error {
@@ -119,8 +117,8 @@ func (c *pulls) reviewers(ctx context.Context, n int) (map[string]bool, error) {
 	return asked, err
 }
 
-// RequestReviewers asks people and teams (by slug) for a review. GitHub refuses all for one
-// that cannot be asked; then each is asked alone, and refusals are warnings.
+// RequestReviewers requests reviews from people and teams (by slug). GitHub refuses all names for one that is invalid;
+// then each is requested alone, and refusals are warnings.
 func (c *pulls) RequestReviewers(ctx context.Context, n int, users, teams []string) (warnings []string, err error) {
 	users, teams = unique(users), unique(teams)
 	if len(users)+len(teams) == 0 {
@@ -160,7 +158,7 @@ func (c *pulls) RequestReviewers(ctx context.Context, n int, users, teams []stri
 	return pr.Warnings, nil
 }
 
-// unique drops empty and repeated names, regardless of case as GitHub does.
+// unique drops empty and repeated names, ignoring case.
 func unique(names []string) []string {
 	var out []string
 	for _, n := range names {

@@ -16,16 +16,15 @@ import (
 )
 
 const (
-	// maxSaid bounds the forge's words in an error, in bytes.
+	// maxSaid bounds the forge's message in an error, in bytes.
 	maxSaid = 600
-	// secondaryPause is what GitHub's documentation asks for after a secondary
-	// limit that says no time ("wait for at least one minute").
+	// secondaryPause is GitHub's documented pause after a secondary limit without a time.
 	secondaryPause = time.Minute
-	// maxPause bounds what a server can ask for; primary limits reset within an hour.
+	// maxPause bounds the pause that a server requests; primary limits reset within an hour.
 	maxPause = 24 * time.Hour
 )
 
-// graphError is what GraphQL answers with status 200.
+// graphError is a GraphQL error with status 200.
 type graphError struct {
 	resp *http.Response
 	kind string // GitHub's type of the first error
@@ -39,7 +38,7 @@ type movedError struct{ to string }
 
 func (e *movedError) Error() string { return "redirected to " + e.to }
 
-// classify turns what a request ended in into an Error. ctx is the caller's, not that of one attempt.
+// classify returns the Error of a failed request. ctx is the caller's, not that of one attempt.
 func (c *api) classify(ctx context.Context, doing string, err error) *forge.Error {
 	if e, ok := errors.AsType[*forge.Error](err); ok {
 		return e
@@ -71,12 +70,12 @@ func (c *api) classify(ctx context.Context, doing string, err error) *forge.Erro
 	if e.Next == "" {
 		e.Next = next(e)
 	}
-	// Scrubbed before it is cut, which could leave half a token, and after hidden characters are gone.
+	// Scrub before cutting, which could leave half a token, and after hidden characters are gone.
 	e.Said = c.scrub(forge.OneLine(c.scrub(e.Said), maxSaid))
 	return e
 }
 
-// answer finds the response and the words in an error of go-github.
+// answer returns the response and the message of an error of go-github.
 func answer(err error) (*http.Response, string) {
 	if e, ok := errors.AsType[*github.RateLimitError](err); ok {
 		return e.Response, e.Message
@@ -96,7 +95,7 @@ func answer(err error) (*http.Response, string) {
 	return nil, err.Error()
 }
 
-// words are the message of a refusal and of its details.
+// words returns the message of a refusal with its details.
 func words(e *github.ErrorResponse) string {
 	parts := []string{e.Message}
 	if e.Message == "" {
@@ -123,7 +122,7 @@ func hostOf(s string) string {
 	return "the forge"
 }
 
-// kindOf reads a status. GitHub says both of its limits with 403 or 429.
+// kindOf classifies a status. GitHub reports both of its limits with 403 or 429.
 func kindOf(resp *http.Response, said string) forge.Kind {
 	if resp == nil {
 		return forge.Unavailable
@@ -173,8 +172,7 @@ func graphKind(g *graphError) forge.Kind {
 	return forge.Invalid
 }
 
-// pause is how long the server wants a limited client to wait. The server's own clock is
-// taken for the time of reset, so that a wrong clock of this machine does not matter.
+// pause returns how long a limited client must wait, by the server's own clock.
 func pause(resp *http.Response) time.Duration {
 	d := secondaryPause
 	if resp != nil {
@@ -191,11 +189,11 @@ func pause(resp *http.Response) time.Duration {
 			d = time.Unix(n, 0).Sub(server)
 		}
 	}
-	// A second more than asked for: both clocks are cut to seconds.
+	// Add a second: both clocks are cut to seconds.
 	return min(max(d, 0)+time.Second, maxPause)
 }
 
-// next is the step for an error that needs other words than its kind's.
+// next returns the step for an error that needs another text than its kind's.
 func next(e *forge.Error) string {
 	said := strings.ToLower(e.Said)
 	switch {

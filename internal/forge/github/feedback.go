@@ -9,15 +9,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 )
 
-// heard is an item before it is known what of its texts is taken.
+// heard is an item before its texts are selected.
 type heard struct {
 	item  forge.Item
 	texts []*draft
 }
 
-// Feedback reads all unresolved review threads, and the reviews with a text and the comments that were
-// written or changed after since (zero means ever). Bots are included. Our own texts are
-// not, and neither are those that somebody with the right to do so has hidden.
+// Feedback reads all unresolved review threads, and the reviews with a text and the comments that were written or
+// changed after since (zero means ever). It includes bots, and excludes our own and hidden texts.
 func (c *Client) Feedback(ctx context.Context, number int, since time.Time) (forge.Feedback, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -44,7 +43,7 @@ func (c *Client) Feedback(ctx context.Context, number int, since time.Time) (for
 		h.raise()
 		texts = append(texts, h.texts...)
 	}
-	// The oldest of each rank first, whichever source it is from.
+	// The oldest of each rank first, from all sources.
 	slices.SortStableFunc(texts, func(a, b *draft) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.ID, b.ID)) })
 	l := take(texts)
 	out := forge.Feedback{More: unread || unknown || l.any, MoreCommands: unread || unknown || l.commands}
@@ -59,13 +58,12 @@ func (c *Client) Feedback(ctx context.Context, number int, since time.Time) (for
 	return out, nil
 }
 
-// others tells whether anybody but this program is in an item.
+// others reports whether an item has texts that are not ours.
 func (h *heard) others() bool {
 	return slices.ContainsFunc(h.texts, func(d *draft) bool { return !d.Ours })
 }
 
-// raise gives the words of others more weight where somebody who may write stands behind the item: "please do" needs
-// what it was said to.
+// raise gives others' texts more weight if a person with write access takes part: "please do" needs its context.
 func (h *heard) raise() {
 	if !slices.ContainsFunc(h.texts, func(d *draft) bool { return !d.Ours && d.rank == command }) {
 		return
@@ -80,8 +78,7 @@ func (h *heard) raise() {
 	}
 }
 
-// whole makes the item of what was taken; false when nothing of others is in it. Who had the last word is decided
-// by all texts.
+// whole builds the item from the selected texts; false if none is of others. All texts decide who wrote last.
 func (h *heard) whole() (forge.Item, bool) {
 	item, first, others := h.item, true, false
 	for _, d := range h.texts {

@@ -13,8 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 )
 
-// issueAnswer is an issue as the description has it. go-github's cannot be read where a label
-// is its name alone, which the description allows.
+// issueAnswer is an issue as described by the API; go-github cannot read labels that are plain names.
 type issueAnswer struct {
 	ID          int64             `json:"id"`
 	Title       string            `json:"title"`
@@ -38,7 +37,7 @@ func labelName(raw json.RawMessage) string {
 	return l.GetName()
 }
 
-// Issue reads an issue with all its comments. A pull request is an issue too, and is marked.
+// Issue reads an issue with all its comments; a pull request is marked.
 func (c *Client) Issue(ctx context.Context, number int) (forge.Issue, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -78,7 +77,7 @@ func (c *Client) Issue(ctx context.Context, number int) (forge.Issue, error) {
 	return out, nil
 }
 
-// comments lists the comments on an issue or pull request, those that changed since a time.
+// comments lists the comments on an issue or pull request that changed since a time.
 func (c *talk) comments(ctx context.Context, number int, since time.Time) (all []*github.IssueComment, more bool, err error) {
 	opts := github.IssueListCommentsOptions{ListOptions: github.ListOptions{PerPage: perPage}}
 	if !since.IsZero() {

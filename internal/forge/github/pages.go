@@ -8,11 +8,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 )
 
-// site is a repository's page in a browser.
 type site string
 
-// PagesOf returns the pages of a repository; nil if they are not known. An enterprise server has them beside its API, which is at
-// /api/v3 of the same host.
+// PagesOf returns the pages of a repository; nil if they are unknown. An enterprise server has its API at /api/v3 of
+// the same host.
 func PagesOf(conf forge.Config) forge.Pages {
 	repo, ok := Parse(conf.Remote)
 	if conf.APIURL == "" {
@@ -46,5 +45,5 @@ func (s site) File(sha, path string, line int) string {
 	return u
 }
 
-// Raw is not on raw.githubusercontent.com, which has no view of private repositories.
+// Raw avoids raw.githubusercontent.com, which does not show private repositories.
 func (s site) Raw(sha, path string) string { return s.File(sha, path, 0) + "?raw=true" }

@@ -18,7 +18,7 @@ const ghost = "ghost"
 
 var loginRule = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
 
-// person finds out about an author. Permissions are asked once for each login.
+// person returns an author with permissions, which are requested once for each login.
 func (c *people) person(ctx context.Context, login string, bot bool, association string) (forge.Person, error) {
 	p := forge.Person{Login: forge.OneLine(login, 110), Bot: bot || strings.HasSuffix(login, "[bot]")}
 	if p.Login == "" {
@@ -27,7 +27,7 @@ func (c *people) person(ctx context.Context, login string, bot bool, association
 	if p.Bot && !strings.HasSuffix(p.Login, "[bot]") {
 		p.Login += "[bot]"
 	}
-	// Bots are no collaborators, and a name with anything else in it is none of GitHub's.
+	// Bots are no collaborators, and other names are invalid on GitHub.
 	if p.Bot || p.Login == ghost || !loginRule.MatchString(p.Login) {
 		p.Permission = "none"
 		return p, nil
@@ -55,7 +55,7 @@ func (c *people) person(ctx context.Context, login string, bot bool, association
 func (c *people) permission(ctx context.Context, login string) (forge.Person, error) {
 	var p forge.Person
 	err := c.fetch(ctx, fmt.Sprintf("ask for the permission of %s on %s", login, c.repo), func(ctx context.Context, gh *github.Client) error {
-		// Not by go-github, which does not know the role's name in this version.
+		// go-github does not know the role's name in this version.
 		var level struct {
 			Permission string `json:"permission"`
 			Role       string `json:"role_name"`
@@ -63,7 +63,7 @@ func (c *people) permission(ctx context.Context, login string) (forge.Person, er
 		if err := c.send(ctx, gh, http.MethodGet, "collaborators/"+login+"/permission", nil, &level); err != nil {
 			return err
 		}
-		// The permission folds maintain, triage and roles of one's own into what they are based on.
+		// The permission merges maintain, triage and custom roles into their base.
 		p.CanWrite = level.Permission == "admin" || level.Permission == "write"
 		p.Permission = forge.OneLine(cmp.Or(level.Role, level.Permission, "none"), 100)
 		return nil
@@ -77,8 +77,7 @@ func (c *people) permission(ctx context.Context, login string) (forge.Person, er
 	return p, err
 }
 
-// guess concludes from the association. Members of an organization may have no more than
-// read access; collaborators of a user's own repository can always push.
+// guess derives the permission from the association. Members of an organization may have read access only.
 func (c *people) guess(ctx context.Context, p *forge.Person, association string) error {
 	p.CanWrite = association == "OWNER"
 	if association != "COLLABORATOR" {
@@ -92,7 +91,6 @@ func (c *people) guess(ctx context.Context, p *forge.Person, association string)
 	return nil
 }
 
-// repository reads the repository once.
 func (c *people) repository(ctx context.Context) (*github.Repository, error) {
 	c.mu.Lock()
 	full := c.full

@@ -13,9 +13,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// OpenPR makes sure that the branch has a pull request with this title and body. One
-// that is open is updated; one that was closed or merged is left as it is and returned with
-// its State and a warning. Labels and reviewers that are refused are warnings. It may be called again after any error.
+// OpenPR opens the branch's pull request with this title and body, or updates an open one; a closed or merged one is
+// returned with a warning. Refused labels and reviewers are warnings. It may be called again after any error.
 func (c *pulls) OpenPR(ctx context.Context, spec forge.PRSpec) (forge.PR, error) {
 	doing := fmt.Sprintf("open the pull request of %q into %q in %s", spec.Head, spec.Base, c.repo)
 	if err := c.needToken(doing); err != nil {
@@ -54,8 +53,7 @@ func (c *pulls) OpenPR(ctx context.Context, spec forge.PRSpec) (forge.PR, error)
 	return pr, c.dress(ctx, &pr, spec)
 }
 
-// findPR finds the branch's pull request: an open one with the same base, else an
-// open one, else the last.
+// findPR finds the branch's pull request: an open one with the same base, else an open one, else the last.
 func (c *pulls) findPR(ctx context.Context, doing string, spec forge.PRSpec) (*github.PullRequest, error) {
 	opts := github.PullRequestListOptions{
 		State: "all", Head: c.repo.Owner + ":" + spec.Head,
@@ -83,7 +81,7 @@ func (c *pulls) findPR(ctx context.Context, doing string, spec forge.PRSpec) (*g
 		return 0
 	}
 	for _, p := range all {
-		// A filter that GitHub does not understand is one that it ignores.
+		// GitHub ignores a filter that it does not understand.
 		if p.GetHead().GetRef() != spec.Head || c.fork(p) {
 			continue
 		}
@@ -151,7 +149,7 @@ func (c *pulls) createPR(ctx context.Context, doing string, spec forge.PRSpec, b
 
 func (c *pulls) updatePR(ctx context.Context, old *github.PullRequest, spec forge.PRSpec, body string) (forge.PR, error) {
 	change := &github.PullRequest{}
-	// GitHub gives back what it got with other line ends.
+	// GitHub changes line ends.
 	there := strings.ReplaceAll(old.GetBody(), "\r\n", "\n")
 	keeps, known := spec.Keep != nil, true
 	if keeps {
@@ -219,7 +217,7 @@ func (c *pulls) PRByHead(ctx context.Context, branch string) (forge.PR, error) {
 	return c.pr(p), nil
 }
 
-// fork tells whether the head is in another repository than ours, or in none any more.
+// fork reports whether the head is in another repository, or in none any more.
 func (c *pulls) fork(p *github.PullRequest) bool {
 	return !strings.EqualFold(p.GetHead().GetRepo().GetFullName(), p.GetBase().GetRepo().GetFullName())
 }
@@ -238,18 +236,17 @@ func (c *pulls) pr(p *github.PullRequest) forge.PR {
 }
 
 const (
-	// perPage is the most that GitHub gives at once.
+	// perPage is GitHub's maximum.
 	perPage = 100
-	// maxPages bounds lists; more than that is said and not read.
+	// maxPages bounds lists; a longer list is reported.
 	maxPages = 20
-	// maxURL bounds a link that is shown.
-	maxURL = 2000
+	maxURL   = 2000
 )
 
-// errMore says that a list was longer than what is read of it.
+// errMore means that a list was longer than maxPages.
 var errMore = errors.New("the list is longer than what is read of it")
 
-// pages reads a list, each page with retries of its own.
+// pages reads a list, with retries for each page.
 func pages[T any](ctx context.Context, c *api, doing string, limit int, get func(context.Context, *github.Client, int) ([]T,
 	*github.Response, error),
 ) ([]T, error) {
@@ -277,5 +274,5 @@ func pages[T any](ctx context.Context, c *api, doing string, limit int, get func
 	}
 }
 
-// later tells whether something happened after a time; a zero time is before everything.
+// later reports whether t is after since; a zero time is before everything.
 func later(t, since time.Time) bool { return since.IsZero() || t.After(since) }

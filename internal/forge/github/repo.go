@@ -12,12 +12,12 @@ import (
 // Repo is a repository on a GitHub.
 type Repo struct {
 	forge.Repo
-	// API and GraphQL are where requests go; API ends in a slash.
+	// API and GraphQL are the URLs of requests; API ends in a slash.
 	API     string
 	GraphQL string
 }
 
-// maxRemote bounds a remote's length; the longest name that GitHub takes is 39 + 100 characters.
+// maxRemote bounds a remote's length; the longest name on GitHub has 39 + 100 characters.
 const maxRemote = 2048
 
 var (
@@ -29,15 +29,14 @@ var (
 	scp = lazyregexp.New(`^(?:[A-Za-z0-9._-]+@)?([A-Za-z0-9.-]+):([^:]*)$`)
 )
 
-// others are forges that are known not to be GitHub: nothing is ever sent there.
+// others are forges that are not GitHub: they never get a request.
 var others = []string{
 	"gitlab.com", "bitbucket.org", "codeberg.org", "gitea.com", "dev.azure.com", "visualstudio.com", "sr.ht",
 	"git.sr.ht", "sourceforge.net", "gitee.com",
 }
 
-// Parse takes a clone URL apart: https, http, ssh and git's short form. It is false
-// for what cannot be a repository on a GitHub: paths, other schemes, other known
-// forges, and paths that are not owner/name. A user and a password in it are ignored.
+// Parse splits a clone URL: https, http, ssh and git's short form, ignoring user and password. It is false for paths,
+// other schemes, other known forges, and paths that are not owner/name.
 func Parse(remote string) (Repo, bool) {
 	if len(remote) > maxRemote || strings.ContainsFunc(remote, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		return Repo{}, false
@@ -83,7 +82,6 @@ func ownerAndName(path string) (owner, name string, ok bool) {
 	return owner, name, ok && ownerRule.MatchString(owner) && nameRule.MatchString(name) && strings.Trim(name, ".") != ""
 }
 
-// locate fills in where the API of the host is.
 func (r *Repo) locate(scheme string) bool {
 	name, port := r.Host, ""
 	if h, p, err := net.SplitHostPort(r.Host); err == nil {
@@ -113,8 +111,7 @@ func (r *Repo) locate(scheme string) bool {
 	return true
 }
 
-// SameHost tells whether an API is on the host of a remote, at whatever port: what opens the one is meant for the other.
-// GitHub's own servers have their API at a name of its own.
+// SameHost reports whether an API belongs to the host of a remote, at any port. github.com's API has another name.
 func SameHost(remote, api string) bool {
 	u, err := url.Parse(strings.TrimSpace(api))
 	if err != nil {
@@ -124,7 +121,7 @@ func SameHost(remote, api string) bool {
 	return host != "" && host == Home(u.Hostname())
 }
 
-// Home is the host of the forge whose API is at a host.
+// Home returns the forge's host for an API's host.
 func Home(host string) string {
 	host = strings.ToLower(host)
 	if home, ok := strings.CutPrefix(host, "api."); ok && (home == "github.com" || strings.HasSuffix(home, ".ghe.com")) {
@@ -133,7 +130,7 @@ func Home(host string) string {
 	return host
 }
 
-// remoteHost is the host of a remote without its port, also of one that is no repository of a GitHub; empty means it has none.
+// remoteHost returns the host of a remote without its port; "" if there is none.
 func remoteHost(remote string) string {
 	if r, ok := Parse(remote); ok {
 		return (&url.URL{Host: r.Host}).Hostname()
@@ -147,8 +144,7 @@ func remoteHost(remote string) string {
 	return ""
 }
 
-// at moves the repository to an API that the user named. Its host is not asked for its type: the server that answers
-// could say so, and the token was found for this host.
+// at moves the repository to an API that the user named, whose host is not asked for its type.
 func (r *Repo) at(base string) bool {
 	u, err := url.Parse(strings.TrimSpace(base))
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") || u.RawQuery != "" || u.Fragment != "" || u.User != nil {

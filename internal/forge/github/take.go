@@ -14,19 +14,16 @@ import (
 )
 
 const (
-	// maxText bounds one text of somebody else that is passed on, in bytes: longer ones are logs,
-	// and an agent's context is not for them.
+	// maxText bounds one text of others, in bytes: longer ones are logs.
 	maxText = 32 << 10
-	// maxTexts bounds the texts of those who may write, in an issue or in a pull request's feedback, together, in bytes.
+	// maxTexts bounds all texts of people with write access, in bytes.
 	maxTexts = 512 << 10
 	// maxNotes bounds their number.
 	maxNotes = 500
-	// maxOtherTexts and maxOtherNotes bound the texts of all others. They have an allowance of their own: users who may
-	// read a repository may write any number of texts, and must not take the room of those who may command.
+	// maxOtherTexts and maxOtherNotes bound the texts of all others separately, so that they cannot displace the former.
 	maxOtherTexts = 128 << 10
 	maxOtherNotes = 100
-	// maxAsked bounds the questions for permissions of people whom the forge calls neither owner nor member
-	// nor collaborator: a request each, of the 5000 in an hour.
+	// maxAsked bounds the requests for permissions of people who are no owner, member or collaborator.
 	maxAsked = 200
 )
 
@@ -40,7 +37,7 @@ const (
 	other               // all else
 )
 
-// draft is a text before it is known whether there is room for it.
+// draft is a text before it is selected.
 type draft struct {
 	forge.Note
 	user              *github.User
@@ -53,8 +50,8 @@ func newDraft(id int64, user *github.User, association, text, url string, at tim
 	return &draft{Note: forge.Note{ID: id, At: at, URL: forge.OneLine(url, maxURL)}, user: user, association: association, text: text}
 }
 
-// authors finds out who wrote texts and who of them may write to the repository. more is set when there were too many to ask for
-// all: the others count as people who may not, which may be wrong.
+// authors determines the authors of texts and whether they may write to the repository. more: there were too many, and
+// the others count as people who may not.
 func (c *people) authors(ctx context.Context, all []*draft) (more bool, err error) {
 	asked := 0
 	sorted := slices.Clone(all)
@@ -85,7 +82,7 @@ func (c *people) authors(ctx context.Context, all []*draft) (more bool, err erro
 	return more, nil
 }
 
-// distance orders people by how likely they may write. Tokens from outside may see a member as a contributor, or without any role.
+// distance orders people by the likelihood of write access.
 func distance(association string) int {
 	switch association {
 	case "OWNER", "MEMBER", "COLLABORATOR":
@@ -103,13 +100,13 @@ func (c *people) askedFor(login string) bool {
 	return ok
 }
 
-// left says what was left out: texts at all, and texts of people who may write among them.
+// left reports omitted texts, and texts of people with write access among them.
 type left struct{ any, commands bool }
 
-// allowance is what is left of the bounds for some texts.
+// allowance is the unused part of the bounds for some texts.
 type allowance struct{ notes, bytes int }
 
-// take takes as many texts as there is room for, by rank and then as they come.
+// take selects as many texts as fit, by rank and then in their order.
 func take(all []*draft) (l left) {
 	writers, others := allowance{maxNotes, maxTexts}, allowance{maxOtherNotes, maxOtherTexts}
 	sorted := slices.Clone(all)

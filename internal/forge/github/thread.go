@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 )
 
-// The queries: review threads, and who resolved them, are in GraphQL only.
+// Review threads, and who resolved them, are in GraphQL only.
 const (
 	viewerQuery = `query { viewer { login } }`
 
@@ -26,7 +26,7 @@ const (
   } } }
 }`
 
-	// An id is good in all repositories that a token reaches: the thread says which one it is of. By id, since a repository can be renamed.
+	// An id is valid in all repositories of a token, so the thread is compared by repository id: names change.
 	homeQuery = `query ($owner: String!, $name: String!, $id: ID!) {
   repository(owner: $owner, name: $name) { id }
   node(id: $id) { ... on PullRequestReviewThread { pullRequest { number repository { id nameWithOwner } } } }
@@ -64,7 +64,7 @@ func (t *threadComment) login() string {
 	return t.Author.Login
 }
 
-// user is the author as REST would give it.
+// user returns the author in REST's form.
 func (t *threadComment) user() *github.User {
 	u := &github.User{Login: new(t.login())}
 	if t.Author != nil {
@@ -88,7 +88,7 @@ type thread struct {
 	Comments     threadComments `json:"comments"`
 }
 
-// graph sends a query, which may be repeated: the only mutation here says what should be.
+// graph sends a query, which may be repeated: the only mutation here sets a state.
 func (c *api) graph(ctx context.Context, doing, query string, vars map[string]any, out any) error {
 	return c.fetch(ctx, doing, func(ctx context.Context, gh *github.Client) error {
 		body := map[string]any{"query": query}
@@ -175,7 +175,7 @@ func (c *talk) threadComments(ctx context.Context, id string) ([]threadComment, 
 	return all, nil
 }
 
-// ownThread lists the comments of a thread that must be of the given pull request.
+// ownThread lists the comments of a thread of the given pull request.
 func (c *talk) ownThread(ctx context.Context, doing string, number int, id string) ([]threadComment, error) {
 	if err := c.atHome(ctx, doing, number, id); err != nil {
 		return nil, err
@@ -183,8 +183,7 @@ func (c *talk) ownThread(ctx context.Context, doing string, number int, id strin
 	return c.threadComments(ctx, id)
 }
 
-// atHome refuses a thread that is not of the given pull request of this repository. Ids come from a task's
-// state on the remote, which others can write to, and a token may reach several repositories.
+// atHome refuses a thread of another pull request or repository. Others can write ids to a task's state on the remote.
 func (c *talk) atHome(ctx context.Context, doing string, number int, id string) error {
 	var data struct {
 		Repository *struct {
@@ -214,8 +213,7 @@ func (c *talk) atHome(ctx context.Context, doing string, number int, id string) 
 	return nil
 }
 
-// ResolveThread marks a review thread of a pull request as resolved; one that is resolved already stays so. A thread of
-// another pull request or repository is refused.
+// ResolveThread resolves a review thread of the pull request; a resolved one stays so.
 func (c *talk) ResolveThread(ctx context.Context, number int, id string) error {
 	doing := fmt.Sprintf("resolve a review thread of #%d of %s", number, c.repo)
 	if err := c.needToken(doing); err != nil {

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// maxAnswer bounds an answer; a page of 100 comments of 65536 characters is the
-// longest that is asked for.
+// maxAnswer bounds an answer; the longest is a page of 100 comments of 65536 characters.
 const maxAnswer = 32 << 20
 
 // maxRedirects within one host; GitHub uses one, for renamed repositories.
@@ -33,7 +32,7 @@ func guarded(api *url.URL) *http.Client {
 			return &movedError{to: req.URL.Scheme + "://" + req.URL.Host}
 		}
 		if req.Method != via[0].Method {
-			// 301 and 302 turn a POST into a GET: what was to be created would be lost in silence.
+			// 301 and 302 turn a POST into a GET: the creation would be lost silently.
 			return http.ErrUseLastResponse
 		}
 		return nil
@@ -58,7 +57,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// limited fails instead of passing a cut answer for a whole one.
+// limited returns an error instead of a cut answer.
 type limited struct {
 	io.ReadCloser
 	left int64
@@ -73,7 +72,7 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// jitter spreads pauses over 50 to 150 %, so that boxes that failed together do not come back together.
+// jitter spreads pauses over 50 to 150 %, so that boxes that failed together retry apart.
 func jitter(d time.Duration) time.Duration {
 	return d/2 + rand.N(d) // no secret, only spread
 }
