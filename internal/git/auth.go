@@ -9,34 +9,28 @@ import (
 	"strings"
 )
 
-// Auth is a credential for one remote. The token is in no argument, no
-// environment and no file: git's credential helper reads it from a descriptor
-// that only this git process and its children have.
+// Auth is a credential for one remote. The token is in no argument, environment or file: git's credential helper reads
+// it from a descriptor that only this git process and its children have.
 type Auth struct {
 	URL      string // the remote that the credential is for
 	Username string // for HTTP; "" is defaultUsername
 	Token    string // for HTTP
-	// Renew gives the token in place of Token, for one that expires; nil: Token is for good.
+	// Renew returns the token in place of Token, for one that expires; it may be nil.
 	Renew func(context.Context) (string, error)
-	// SSHKeyFile and KnownHostsFile are paths on a memory-backed file system,
-	// readable by the caller only: ssh closes inherited descriptors.
+	// SSHKeyFile and KnownHostsFile are in memory and readable by the caller only: ssh closes inherited descriptors.
 	SSHKeyFile     string
 	KnownHostsFile string
-	// CAFile has the only authority that the remote's certificate may come from, alone in a folder of the caller's; "" means the
-	// machine's.
+	// CAFile has the only authority for the remote's certificate, alone in a directory of the caller's; "" means the machine's.
 	CAFile string
 }
 
-// defaultUsername goes with a token when none is given. GitHub, GitLab and
-// Gitea take any name beside a token; this is GitHub's documented one.
+// defaultUsername is GitHub's documented name beside a token; GitLab and Gitea accept any.
 const defaultUsername = "x-access-token"
 
-// sshTimeoutSeconds bounds a connection attempt.
 const sshTimeoutSeconds = 15
 
-// helper answers `get` only. git asks it only for the URL that the configuration key below names, so that a redirect
-// to another host gets no credential. /dev/fd/3 is a memory file: reopened, it reads from the start, however often
-// git asks.
+// helper answers `get` only. git asks it only for the URL of its configuration key, so a redirect to another host gets
+// no credential. /dev/fd/3 is a memory file, which can be read repeatedly.
 const helper = `!f() { test "$1" = get && cat /dev/fd/3; }; f`
 
 func (a *Auth) prepare(ctx context.Context) (conf, env []string, f *os.File, err error) {
@@ -45,14 +39,13 @@ func (a *Auth) prepare(ctx context.Context) (conf, env []string, f *os.File, err
 		cmd := []string{
 			"ssh", "-F", "/dev/null", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes",
 			"-o", fmt.Sprintf("ConnectTimeout=%d", sshTimeoutSeconds),
-			// A connection that is dead is an error after 20 s, not a wait.
+			// A dead connection is an error after 20 s.
 			"-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=2", "-i", a.SSHKeyFile,
 		}
 		if a.KnownHostsFile != "" {
 			cmd = append(cmd, "-o", "StrictHostKeyChecking=yes", "-o", "UserKnownHostsFile="+a.KnownHostsFile)
 		} else {
-			// Without a known host there is nothing to compare with; accept the
-			// first key and hold on to it for the length of the run.
+			// Without known hosts, accept the first key for the length of the run.
 			cmd = append(cmd, "-o", "StrictHostKeyChecking=accept-new", "-o", "UserKnownHostsFile="+a.SSHKeyFile+".known_hosts")
 		}
 		return nil, []string{"GIT_SSH_COMMAND=" + strings.Join(cmd, " "), "GIT_SSH_VARIANT=ssh"}, nil, nil
@@ -64,7 +57,7 @@ func (a *Auth) prepare(ctx context.Context) (conf, env []string, f *os.File, err
 		}
 	}
 	if a.CAFile != "" {
-		// These go before all configuration. Without the folder libcurl adds the machine's own.
+		// These override all configuration. Without the directory libcurl adds the machine's authorities.
 		env = []string{"GIT_SSL_CAINFO=" + a.CAFile, "GIT_SSL_CAPATH=" + filepath.Dir(a.CAFile)}
 	}
 	if token == "" {

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// FileChange is one file of a commit. A binary one has no lines.
+// FileChange is one file of a commit. A binary file has no line counts.
 type FileChange struct {
 	Path           string
 	Added, Deleted int
 	Binary         bool
 }
 
-// Changes lists what the newest commits of head that base does not have change, by commit: at most most files of each of
-// limit commits. A merge has none.
+// Changes lists the files that the newest limit commits of head beyond base change, at most most files per commit. A
+// merge has none.
 func (r Repo) Changes(ctx context.Context, base, head string, limit, most int) (map[string][]FileChange, error) {
 	args := []string{
 		"log", "-z", "--numstat", "--no-renames", "--no-textconv", "--no-ext-diff", "--format=%x01%H", fmt.Sprintf("--max-count=%d", limit), head,

@@ -5,20 +5,18 @@ import (
 	"slices"
 )
 
-// NoPrompt is an environment in which git and its children never prompt.
+// NoPrompt returns an environment in which git and its children never prompt.
 func NoPrompt() []string { return []string{"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS="} }
 
-// NoUser is the environment without a user's own configuration, which may be damaged or hide work behind rules that the
-// repository does not know, and without replacements of objects.
+// NoUser returns the environment without a user's configuration and without replacements of objects.
 func NoUser() []string { return []string{"GIT_CONFIG_GLOBAL=/dev/null", "GIT_NO_REPLACE_OBJECTS=1"} }
 
-// NoMachine is the environment without any configuration but a repository's own.
+// NoMachine returns the environment with only the repository's configuration.
 func NoMachine() []string {
 	return []string{"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "HOME=/nonexistent"}
 }
 
-// ConfigEnv is the environment that sets keys of git's configuration: pairs of a name and a value. It holds names that -c
-// takes for others, such as one with a "=" in it.
+// ConfigEnv returns the environment that sets git's configuration: pairs of name and value. Unlike -c, it accepts any name.
 func ConfigEnv(pairs ...string) (env []string) {
 	n := 0
 	for pair := range slices.Chunk(pairs, 2) {

@@ -11,9 +11,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// foreign is hardened's continuation for a repository of this machine whose configuration is somebody else's: a
-// clone's own settings may have come in an archive. None of them makes git run a program, and none makes it fetch
-// anything. Settings whose names hold a name of the repository's choice are switched off by disarm.
+// foreign extends hardened for a repository of this machine with untrusted configuration: git runs no program that it
+// names and fetches nothing. disarm switches off settings under names of its choice.
 var foreign = []string{
 	"--no-pager",
 	// Runs for each alternate of a fetch and a push; its answer only saves bytes.
@@ -21,8 +20,8 @@ var foreign = []string{
 	"-c", "core.sshCommand=false",
 	"-c", "core.pager=cat",
 	"-c", "core.editor=false",
-	// Remotes of the repository's are not asked, also not for what a partial clone lacks: they name programs, and the first one that is
-	// named counts. Who fetches from a folder allows that, and GIT_NO_LAZY_FETCH holds then.
+	// Remotes of the repository name programs, also for a partial clone. A caller that fetches from a directory allows
+	// it, and GIT_NO_LAZY_FETCH applies.
 	"-c", "protocol.allow=never",
 	"-c", "protocol.file.allow=never",
 	"-c", "protocol.http.allow=never",
@@ -45,11 +44,10 @@ var foreign = []string{
 // disarmTime bounds reading the configuration of a repository on disk.
 const disarmTime = 20 * time.Second
 
-// chosen are settings with a name of the repository's choice in them which name a program, or let one run.
+// chosen are settings under names of the repository's choice that can run a program.
 const chosen = `^(filter\..*\.(clean|smudge|process|required)|hook\..*|protocol\..*\.allow)$`
 
-// disarm is the environment that switches off what the repository itself configures under names of its own. A driver that the user
-// or the machine has configured as well (git-lfs) stays as they have it.
+// disarm returns the environment that switches off such settings. A driver that the user or the machine also has stays.
 func (r Repo) disarm(ctx context.Context) (env []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, disarmTime)
 	defer cancel()
@@ -102,7 +100,7 @@ func (r Repo) disarm(ctx context.Context) (env []string, err error) {
 	return append(ConfigEnv(pairs...), "GIT_NO_LAZY_FETCH=1", "GIT_PAGER=cat", "GIT_EDITOR=false"), nil
 }
 
-// Stream runs git with its input and output as they come, and returns the end of what it said beside them. It is given grace to end.
+// Stream runs git with its input and output as they come, and returns the end of its other output. It gets grace to end.
 func (r Repo) Stream(ctx context.Context, in io.Reader, out io.Writer, grace time.Duration, args ...string) (stderr string, err error) {
 	spec, done, err := r.spec(ctx, args)
 	if err != nil {

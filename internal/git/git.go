@@ -19,41 +19,37 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// Repo is a repository and the way git is run in it.
+// Repo is a repository and how git runs in it.
 type Repo struct {
 	// Dir is the work tree, or the bare repository itself.
 	Dir string
-	// Tree says that Dir is a work tree whose own configuration must not move it
-	// elsewhere (core.worktree, core.bare).
+	// Tree means that Dir is a work tree whose configuration must not move it elsewhere (core.worktree, core.bare).
 	Tree bool
-	// Bare says that Dir is a repository without a work tree. Such a repository
-	// is ours: system and user configuration are not read.
+	// Bare means that Dir is our own repository without a work tree: system and user configuration are not read.
 	Bare bool
-	// Foreign says that the repository's configuration is somebody else's, and git runs with our rights: nothing of it runs
-	// a program. The user's own and the machine's configuration count.
+	// Foreign means that the repository's configuration is untrusted, and git runs with our rights: it runs none of its
+	// programs. The user's and the machine's configuration count.
 	Foreign bool
-	// Untrusted says that a sandbox made objects of the repository: git has bounded memory for them, so that it fails where they need more.
+	// Untrusted means that a sandbox made objects of the repository: git's memory for them is bounded.
 	Untrusted bool
-	// User runs git as another user; nil is the caller.
+	// User runs git as another user; nil means the caller.
 	User *proc.Credential
 	// Env is added to the minimal environment, for example the agent's identity.
 	Env []string
-	// Auth opens the remote; nil for none.
-	Auth *Auth
-	// Stdin is the standard input of every call.
+	// Auth is the credential for the remote; nil for none.
+	Auth  *Auth
 	Stdin string
 
 	quiet time.Duration // how long a remote may be silent; 0 means as the command says
 }
 
-// oomScore makes the kernel take git as another user before us: a filter of the repository may run below it.
+// oomScore makes the kernel kill git, run as another user, before us: a repository's filter may run below it.
 const oomScore = 500
 
-// stopGrace is what git has to remove its lock files after SIGTERM.
+// stopGrace is the time for git to remove its lock files after SIGTERM.
 const stopGrace = 2 * time.Second
 
-// hardened is the configuration of every call. hooksPath and fsmonitor are the
-// ways in which a repository can name a program that git then runs; ext:: and file:: remotes are others.
+// hardened is the configuration of every call: a repository can name programs by hooksPath, fsmonitor, and ext:: remotes.
 var hardened = []string{
 	"-c", "core.hooksPath=/dev/null",
 	"-c", "core.fsmonitor=false",
@@ -62,29 +58,27 @@ var hardened = []string{
 	"-c", "maintenance.auto=false",
 	"-c", "credential.helper=",
 	"-c", "advice.detachedHead=false",
-	// Speed of a save and of a landing, which may have 4 s, counts more than bytes: 200 MB that do not compress took
-	// 4.3 s to add and 14.3 s to push with git's defaults, 2.0 s and 1.8 s so. A
-	// file above the threshold is neither searched for deltas nor packed twice.
+	// Speed counts more than bytes in a landing: 200 MB of incompressible files took 2.0 s to add and 1.8 s to push,
+	// 4.3 s and 14.3 s by default. A file above the threshold has no deltas.
 	"-c", "core.looseCompression=1",
 	"-c", "pack.compression=0",
 	"-c", "core.bigFileThreshold=1m",
 }
 
 const (
-	// untrustedData bounds the memory of a git process that reads what a sandbox made, in bytes. It is Linux's to
-	// hold: elsewhere untrustedAlloc bounds a single object, and LimitPack what a sandbox sends.
+	// untrustedData bounds the memory of a git process that reads a sandbox's objects, in bytes. Elsewhere than on
+	// Linux, untrustedAlloc bounds an object, and LimitPack a pack.
 	untrustedData  = 1 << 30
 	untrustedAlloc = "GIT_ALLOC_LIMIT=512m"
 )
 
-// untrusted is hardened's continuation for such a process: one thread, and a small cache of what deltas make.
+// untrusted extends hardened for such a process: one thread, and a small cache of deltas.
 var untrusted = []string{
 	"-c", "pack.threads=1", "-c", "index.threads=1", "-c", "core.deltaBaseCacheLimit=64m", "-c",
 	"core.packedGitWindowSize=64m",
 }
 
-// slow has git itself find a dead remote, where we cannot look at connections, at the price that one that is busy with
-// little to say is taken for one.
+// slow makes git itself detect a dead remote if we cannot observe connections.
 var slow = []string{"-c", "http.lowSpeedLimit=100", "-c", "http.lowSpeedTime=20"}
 
 // Output runs git and returns its standard output.
@@ -92,14 +86,13 @@ func (r Repo) Output(ctx context.Context, args ...string) ([]byte, error) {
 	return r.output(ctx, args)
 }
 
-// Run runs git for its effect.
+// Run runs git and discards its output.
 func (r Repo) Run(ctx context.Context, args ...string) error {
 	_, err := r.output(ctx, args)
 	return err
 }
 
-// RunToEnd is Run for a command that completes even if this process is killed. Its output goes to a file, since a
-// pipe without a reader would end it early.
+// RunToEnd is Run for a command that completes even if this process is killed. Its output goes to a file.
 func (r Repo) RunToEnd(ctx context.Context, args ...string) error {
 	spec, done, err := r.spec(ctx, args)
 	if err != nil {
@@ -125,8 +118,7 @@ func (r Repo) RunToEnd(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// Each runs git and calls f for each record of its standard output, which end in NUL.
-// The output may be of any length.
+// Each runs git and calls f for each NUL-terminated record of its output, which may have any length.
 func (r Repo) Each(ctx context.Context, f func(record string), args ...string) error {
 	spec, done, err := r.spec(ctx, args)
 	if err != nil {
@@ -182,7 +174,7 @@ func (r Repo) output(ctx context.Context, args []string) ([]byte, error) {
 	return out, nil
 }
 
-// spec is the process of a call; done is called after it.
+// spec returns the process of a call; done is called after it.
 func (r Repo) spec(ctx context.Context, args []string) (s proc.Spec, done func(), err error) {
 	done = func() {}
 	argv := append([]string{"git"}, hardened...)
@@ -249,10 +241,9 @@ func (r Repo) environ() []string {
 	return append(env, r.Env...)
 }
 
-// Kind classifies a failure of git by what the user has to do about it.
+// Kind classifies a failure of git by the user's next step.
 type Kind string
 
-// The kinds.
 const (
 	KindOther       Kind = "other"
 	KindAuth        Kind = "authentication" // credential missing or wrong
@@ -262,7 +253,7 @@ const (
 	KindFormat      Kind = "format"         // a repository of a kind that is not supported
 )
 
-// Texts for such repositories, here and before a box is started.
+// Texts for such repositories.
 const (
 	SHA256Text  = "it is a repository of SHA-256 objects, which is not supported: give one of SHA-1 objects"
 	ShallowText = "it is a shallow repository, whose history is cut off, which is not supported: `git fetch --unshallow` in it brings the rest"
@@ -294,7 +285,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// KindOf is the kind of a failure returned by this package.
+// KindOf returns the kind of a failure of this package.
 func KindOf(err error) Kind {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
@@ -302,10 +293,10 @@ func KindOf(err error) Kind {
 	return KindOther
 }
 
-// mismatch is what git says where the objects of two repositories have ids of different kinds.
+// mismatch is git's message about repositories with different kinds of ids.
 const mismatch = "mismatched algorithms"
 
-// signs maps what git and ssh print (LC_ALL=C) to kinds, first match wins.
+// signs maps messages of git and ssh (LC_ALL=C) to kinds; the first match wins.
 var signs = []struct {
 	text string
 	kind Kind
@@ -352,7 +343,7 @@ func explain(verb string, err error) error {
 	return e
 }
 
-// verb is the git sub-command in args, for messages.
+// verb returns git's sub-command in args, for messages.
 func verb(args []string) string {
 	for i := 0; i < len(args); i++ {
 		if args[i] == "-c" || args[i] == "-C" {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memoryFile is a file without a name, in memory only.
+// memoryFile returns an unnamed file in memory.
 func memoryFile(name string) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {

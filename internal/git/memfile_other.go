@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// memoryFile has no equivalent here; only the guest, which is Linux, holds a credential.
+// memoryFile is not supported: only the guest, which is Linux, holds a credential.
 func memoryFile(string) (*os.File, error) {
 	return nil, errors.New("git credentials are only supported on Linux")
 }

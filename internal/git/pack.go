@@ -10,22 +10,20 @@ import (
 	"sync/atomic"
 )
 
-// PackLimits bound what the objects of a pack are in memory, which its own size says nothing of: some bytes of a
-// delta can make gigabytes. All sizes are in bytes.
+// PackLimits bound the objects of a pack in memory: a delta of some bytes can make gigabytes. All sizes are in bytes.
 type PackLimits struct {
 	Objects uint32
-	// Blob is the size of a blob, which git passes through. Object is that of any other object, and of what a delta
-	// makes: git has those in memory as a whole.
+	// Blob bounds a blob, which git streams. Object bounds any other object and a delta's result, which git has in memory.
 	Blob, Object int64
-	// Total is the size of all objects together.
+	// Total bounds the sum of all objects.
 	Total int64
 }
 
-// ErrPack means that a pack is larger than its limits, or is none.
+// ErrPack means that a pack exceeds its limits, or is none.
 var ErrPack = errors.New("refused pack")
 
-// LimitPack passes on the pack in r, whose ids have 20 bytes. Read fails before git has the whole of a pack with an
-// object that is larger than allowed, so that git makes no object of a delta. The caller closes it.
+// LimitPack returns the pack in r (with ids of 20 bytes); Read fails before git has the whole of a pack with an object
+// beyond the limits. The caller closes it.
 func LimitPack(r io.Reader, l PackLimits) *LimitedPack {
 	pr, pw := io.Pipe()
 	p := &LimitedPack{PipeReader: pr}
@@ -49,7 +47,7 @@ type LimitedPack struct {
 	refused atomic.Pointer[error]
 }
 
-// Refused is the reason for which the pack is not passed on as a whole; nil if there is none: git says only that it has ended early.
+// Refused returns why the pack was cut off; nil if it was not. git itself only reports an early end.
 func (p *LimitedPack) Refused() error {
 	if err := p.refused.Load(); err != nil {
 		return *err
@@ -59,7 +57,6 @@ func (p *LimitedPack) Refused() error {
 
 const packBuffer = 64 << 10
 
-// Types of objects in a pack.
 const (
 	packBlob     = 3
 	packOffset   = 6 // a delta, of an object at an offset
@@ -79,7 +76,7 @@ type packScanner struct {
 	part     []byte
 }
 
-// ReadByte implements io.ByteReader: without it a reader of compressed data reads beyond its end.
+// ReadByte implements io.ByteReader: otherwise a decompressor reads beyond the object's end.
 func (s *packScanner) ReadByte() (byte, error) {
 	c, err := s.r.ReadByte()
 	if err == nil {
@@ -88,14 +85,13 @@ func (s *packScanner) ReadByte() (byte, error) {
 	return c, err
 }
 
-// Read implements io.Reader.
 func (s *packScanner) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p)
 	s.read = append(s.read, p[:n]...)
 	return n, err
 }
 
-// pass passes on what was read, if that is much: nothing is read before it may be passed on but a header.
+// pass passes on what was read if that is much, or all of it.
 func (s *packScanner) pass(all bool) error {
 	if !all && len(s.read) < packBuffer {
 		return nil
@@ -126,7 +122,7 @@ func (s *packScanner) pack() error {
 	return s.pass(true)
 }
 
-// object passes on one object. Its header comes first, with the size that it has without compression.
+// object passes on one object, which begins with its type and uncompressed size.
 func (s *packScanner) object() error {
 	c, err := s.ReadByte()
 	if err != nil {
@@ -161,7 +157,7 @@ func (s *packScanner) object() error {
 	return s.content(size, kind == packOffset || kind == packRef)
 }
 
-// allow counts an object, or what a delta makes.
+// allow counts an object, or a delta's result.
 func (s *packScanner) allow(size uint64, most int64) error {
 	if size > uint64(most) {
 		return fmt.Errorf("%w: an object of %d bytes, where %d are allowed", ErrPack, size, most)
@@ -172,7 +168,7 @@ func (s *packScanner) allow(size uint64, most int64) error {
 	return nil
 }
 
-// content passes on the compressed content of an object. That of a delta begins with the sizes of its base and of its result.
+// content passes on an object's compressed content. A delta begins with the sizes of its base and its result.
 func (s *packScanner) content(size uint64, delta bool) error {
 	var err error
 	if s.z == nil {

@@ -11,10 +11,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// PatchIDs are the stable patch ids of the commits that rev-list arguments name, by commit. Merges and
-// commits that change nothing have none.
+// PatchIDs returns the stable patch ids of the commits that rev-list arguments name, except merges and empty commits.
 func (r Repo) PatchIDs(ctx context.Context, revs ...string) (map[string]string, error) {
-	// The diff and nothing else: a message may have any lines.
+	// Only the diff: a message may have any lines.
 	log := append([]string{
 		"log", "-p", "--no-merges", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames",
 		"--format=commit %H",

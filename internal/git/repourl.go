@@ -15,7 +15,6 @@ import (
 // Transport is how a repository is reached.
 type Transport string
 
-// The transports.
 const (
 	TransportNone  Transport = ""      // there is no repository
 	TransportHTTP  Transport = "http"  // http or https
@@ -23,19 +22,19 @@ const (
 	TransportLocal Transport = "local" // a directory of the host
 )
 
-// The codes of a RepoURLError: stable names, which projects reports as they are.
+// Codes of a RepoURLError; projects reports them as they are.
 const (
 	codeValue       = "bad-value"
 	codeUnsupported = "not-supported"
 	codeCredential  = "credential-in-url"
 )
 
-// RepoURLError is returned for a repository's address that is invalid or unsafe. It never repeats the address, which may hold a credential.
+// RepoURLError is an invalid or unsafe repository address. It never repeats the address, which may contain a credential.
 type RepoURLError struct{ Code, Message, Hint string }
 
 func (e *RepoURLError) Error() string { return e.Message }
 
-// DefaultAuthor signs commits when the caller gives no author. Its address belongs to no one.
+// DefaultAuthor returns the author of commits if the caller gives none.
 func DefaultAuthor() workorder.Identity {
 	return workorder.Identity{Name: "sandbox-agent", Email: "sandbox-agent@localhost"}
 }
@@ -52,7 +51,7 @@ var (
 const credentialHint = "remove everything before the @; the token is taken from SANDBOX_AGENT_GIT_TOKEN, GH_TOKEN, `gh auth " +
 	"token` or git's credential helper"
 
-// RepoTransport returns how a repository is reached, or a *RepoURLError.
+// RepoTransport returns the transport of a repository, or a *RepoURLError.
 func RepoTransport(repo string) (Transport, error) {
 	bad := func(message, hint string) (Transport, error) {
 		return TransportNone, &RepoURLError{codeValue, message, hint}
@@ -131,7 +130,7 @@ func urlTransport(repo string) (Transport, error) {
 	return TransportSSH, nil
 }
 
-// AbsRepo makes a repository's path, as a user writes it, absolute from the working directory, and returns URLs unchanged.
+// AbsRepo makes a repository's path absolute from the working directory, and returns URLs unchanged.
 func AbsRepo(repo string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -9,22 +9,20 @@ import (
 )
 
 const (
-	// silence is how long a remote may say nothing, and take nothing, before it is dead or as good as that. A git server that
-	// is busy says so every 5 s (receive.keepAlive, uploadpack.keepAlive), be it with five bytes.
+	// silence is how long a remote may be silent before it counts as dead. A busy git server sends a keep-alive every 5 s.
 	silence = 20 * time.Second
-	// packing is the same for one that we fetch from: others than git's own need not say that they pack.
+	// packing is the same for a remote that we fetch from: some servers do not report that they pack.
 	packing = time.Minute
-	// blind takes its place where no connection is to be seen: this machine does not let us, or git has none of its own.
+	// blind replaces it if no connection can be observed.
 	blind = 3 * time.Minute
-	// looks is how often one looks within that time.
+	// looks is the number of looks within that time.
 	looks = 20
-	// awake is the CPU time, and moved are the bytes read and written, which distinguish git's own work from what it does
-	// while it waits, which is to look at its sockets some 20 times a second.
+	// awake is the CPU time, and moved the bytes, that distinguish git's work from polling some 20 times a second.
 	awake = 100 * time.Millisecond
 	moved = 64 << 10
 )
 
-// patience is how long the remote may be silent for a command; 0 means it speaks to none.
+// patience returns how long the remote may be silent for a command; 0 means the command uses no remote.
 func (r Repo) patience(verb string) time.Duration {
 	switch verb {
 	case "fetch", "clone", "push", "ls-remote":
@@ -41,7 +39,6 @@ func (r Repo) patience(verb string) time.Duration {
 	return 0
 }
 
-// activity is what a git process and its children have done so far.
 type activity struct {
 	wire int64 // bytes that went over its connections, both ways and acknowledged
 	cpu  time.Duration
@@ -49,13 +46,13 @@ type activity struct {
 	seen bool // there are connections, and wire is known
 }
 
-// progress reports whether there was any since.
+// progress reports whether there was activity since.
 func (a activity) progress(since activity) bool {
 	return a.wire != since.wire || a.cpu-since.cpu >= awake || a.disk-since.disk >= moved
 }
 
-// attended has spec's process watched: it is ended when neither its connections nor its own work move. http.lowSpeedLimit cannot
-// do that: what a busy server says is less than any speed, and what git does with what it got is none.
+// attended ends spec's process if neither its connections nor its own work move. http.lowSpeedLimit cannot: it takes a
+// busy server's keep-alives for silence.
 func attended(ctx context.Context, spec *proc.Spec, most time.Duration) (context.Context, context.CancelFunc) {
 	if most == 0 || !canSee() {
 		return ctx, func() {}
@@ -89,5 +86,4 @@ func watch(p *proc.Process, most time.Duration, cancel context.CancelCauseFunc) 
 	}
 }
 
-// stalled begins the reason.
 const stalled = "the remote said nothing and took nothing"

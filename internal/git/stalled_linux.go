@@ -14,10 +14,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// clockTick is the unit of CPU time in /proc, on every architecture that Go knows.
+// clockTick is the unit of CPU time in /proc on every architecture that Go supports.
 const clockTick = 10 * time.Millisecond
 
-// canSee reports whether the kernel lets a process look at another one's connections (Linux 5.6, no filter before it).
+// canSee reports whether the kernel lets a process observe another one's connections (Linux 5.6).
 var canSee = sync.OnceValue(func() bool {
 	self, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err != nil {
@@ -32,8 +32,8 @@ var canSee = sync.OnceValue(func() bool {
 	return true
 })
 
-// look adds up what the processes of a session have done: git, and what it runs to reach a remote. Where none of them has a
-// connection there is nothing to see: ssh may leave it to a process in a session of its own (a ProxyCommand, a ControlMaster).
+// look sums the activity of a session's processes: git and its transports. Without a connection there is none to
+// observe: ssh may leave it to a process in another session.
 func look(session int) (a activity) {
 	connected, hidden := 0, false
 	all, err := os.ReadDir("/proc")
@@ -71,7 +71,7 @@ func look(session int) (a activity) {
 	return a
 }
 
-// connections adds up the bytes of a process's connections, and counts these; ok is false when one cannot be looked at.
+// connections counts a process's connections and sums their bytes; ok is false if one cannot be read.
 func connections(pid int, dir string) (bytes int64, count int, ok bool) {
 	fds, err := os.ReadDir(dir)
 	if err != nil {

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Head is the commit that HEAD names, or "" on an unborn branch.
+// Head returns the commit that HEAD names, or "" on an unborn branch.
 func (r Repo) Head(ctx context.Context) (string, error) { return r.Resolve(ctx, "HEAD") }
 
-// Resolve is the commit that a full ref name or HEAD names, or "" when there is none.
+// Resolve returns the commit of a full ref name or HEAD, or "" if there is none.
 func (r Repo) Resolve(ctx context.Context, ref string) (string, error) {
 	out, err := r.Output(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
 	if err != nil {
@@ -34,8 +34,7 @@ func ValidSHA(s string) bool {
 	return strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// Dirty reports whether the work tree or the index differ from HEAD, untracked
-// files that are not ignored included.
+// Dirty reports whether the work tree or the index differ from HEAD, including untracked files that are not ignored.
 func (r Repo) Dirty(ctx context.Context) (bool, error) {
 	dirty := false
 	err := r.Each(ctx, func(string) { dirty = true }, "status", "--porcelain", "-z", "--untracked-files=normal", "--ignore-submodules=dirty")
@@ -54,7 +53,7 @@ func (r Repo) IsAncestor(ctx context.Context, a, b string) (bool, error) {
 // Commit is one commit of a log.
 type Commit struct{ SHA, Subject, Author string }
 
-// Log lists the commits of head that base does not have, newest first, at most limit.
+// Log lists at most limit commits of head beyond base, newest first.
 func (r Repo) Log(ctx context.Context, base, head string, limit int) ([]Commit, error) {
 	args := []string{"log", "-z", "--format=%H%x01%s%x01%an", fmt.Sprintf("--max-count=%d", limit), head}
 	if base != "" {
@@ -73,7 +72,7 @@ func (r Repo) Log(ctx context.Context, base, head string, limit int) ([]Commit, 
 	return cs, nil
 }
 
-// DefaultBranch asks the remote which branch its HEAD names; "" when it says none.
+// DefaultBranch asks the remote which branch its HEAD names; "" if it does not report one.
 func (r Repo) DefaultBranch(ctx context.Context, url string) (string, error) {
 	out, err := r.Output(ctx, "ls-remote", "--symref", "--", url, "HEAD")
 	if err != nil {
