@@ -16,7 +16,6 @@ const (
 	Command    = "command" // any program
 )
 
-// The variables of model keys that programs read.
 const (
 	AnthropicKey   = "ANTHROPIC_API_KEY"
 	AnthropicToken = "ANTHROPIC_AUTH_TOKEN"
@@ -25,7 +24,6 @@ const (
 	CodexKey       = "CODEX_API_KEY"
 )
 
-// The types of models' HTTP APIs.
 const (
 	Anthropic = "anthropic"
 	OpenAI    = "openai"
@@ -36,8 +34,7 @@ type Agent struct {
 	Name string
 	// APIs are the model APIs that it uses by itself.
 	APIs []string
-	// Dir is where it keeps its state, relative to HOME. If the environment has DirVariable, it is DirBelow in the
-	// directory that the variable names.
+	// Dir is the state directory, relative to HOME. If DirVariable is set, it is DirBelow in that directory.
 	Dir, DirVariable, DirBelow string
 	// LoginFile is the file in Dir with its login, which can be the value of each of LoginKeys.
 	LoginFile string
@@ -151,9 +148,8 @@ func TOMLString(s string) string {
 // InstructionFiles are the files in a repository's root that agents read first.
 var InstructionFiles = []string{"AGENTS.md", "CLAUDE.md", ".github/copilot-instructions.md"}
 
-// Settings are the files in a repository that can make agents run programs, or ask for fewer permissions. Each counts in
-// every directory of the repository, because an agent may be started in any. "/**" means everything below. Source: the
-// agents' documentation as of 2026-11; files of other agents keep the branch's version.
+// Settings are the files in any directory of a repository that can make agents run programs, or ask for fewer
+// permissions. "/**" means everything below. Files of other agents keep the branch's version.
 var Settings = []string{
 	".claude/settings.json",       // Claude Code: hooks, permissions, environment, plugins, status line
 	".claude/settings.local.json", // the same, with precedence
