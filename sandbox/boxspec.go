@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -27,14 +25,6 @@ import (
 
 // labelTask is the label by which the inner engine's services name their box. It is not the label of tasks.
 const labelTask = "sandbox-agent.sandbox.task"
-
-// Secrets are the secrets of a box. They are not part of its Spec, and no label or file of the host contains them.
-type Secrets struct {
-	// Values has the secrets by the names in Spec.Box.SecretNames.
-	Values map[string]string
-	// Git opens the repository; nil if it needs no credential.
-	Git *workorder.GitCredential
-}
 
 func (cr *creator) boxes(e *docker.Engine, o Options) *boxruntime.Runtime {
 	dir, err := o.stateDir()
@@ -79,11 +69,11 @@ func (cr *creator) envelope(ctx context.Context, s Spec, task string) (*workorde
 			OwnerTimeoutMS: s.OwnerTimeout.Milliseconds(),
 		},
 	}
-	if s.Box != nil {
-		o.BoxSpec = *s.Box
+	var err error
+	if o.BoxSpec, err = s.Box.order(); err != nil {
+		return nil, fmt.Errorf("%w: box: %w", ErrInvalidSpec, err)
 	}
 	o.Image, o.OCIRuntime = s.Image, s.OCIRuntime
-	o.Env, o.ImageEnv = maps.Clone(o.Env), maps.Clone(o.ImageEnv)
 	if o.Env == nil {
 		o.Env = map[string]string{}
 	}
@@ -93,7 +83,7 @@ func (cr *creator) envelope(ctx context.Context, s Spec, task string) (*workorde
 		delete(o.ImageEnv, name)
 	}
 	o.Network.Mode = workorder.NetworkMode(s.Network)
-	o.Network.Allow = append(slices.Clone(o.Network.Allow), s.Allow...)
+	o.Network.Allow = append(o.Network.Allow, s.Allow...)
 	if s.Network != NetworkRestricted {
 		o.Network.Allow = nil
 	}
@@ -111,7 +101,7 @@ func (cr *creator) envelope(ctx context.Context, s Spec, task string) (*workorde
 		if err != nil {
 			return nil, err
 		}
-		env.Secrets, env.Git = got.Values, got.Git
+		env.Secrets, env.Git = got.Values, (*workorder.GitCredential)(got.Git)
 	}
 	// An optional secret may be missing.
 	var missing []string

@@ -242,7 +242,11 @@ func (m *Manager) EnsureImage(ctx context.Context, s Spec) error {
 		progress = func(string) {}
 	}
 	if e, ok := r.(runtime.ImageEnsurer); ok {
-		if err := e.EnsureImage(ctx, complete.Image, cmp.Or(complete.Box, &workorder.BoxSpec{}), progress); err != nil {
+		box, err := complete.Box.order()
+		if err == nil {
+			err = e.EnsureImage(ctx, complete.Image, &box, progress)
+		}
+		if err != nil {
 			return public(err)
 		}
 	}

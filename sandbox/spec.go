@@ -17,7 +17,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/wire"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Lifetime says when a sandbox ends.
@@ -93,9 +92,8 @@ type Spec struct {
 	Worktree string `json:"worktree,omitempty"`
 	// Ref is a branch, tag or commit of Repo or Worktree; "" means the default branch, or the checked out one.
 	Ref string `json:"ref,omitempty"`
-	// Box configures a box: services, packages, tools, setup commands, variables, the gateway to models. It omits the
-	// fields that Spec has itself (image, network mode, limits). nil means none.
-	Box *workorder.BoxSpec `json:"box,omitempty"`
+	// Box configures a box: services, packages, tools, setup commands, variables, the gateway to models. nil means none.
+	Box *BoxSpec `json:"box,omitempty"`
 	// Project is the name of the project file from which Box was made, for Options.Secrets.
 	Project string `json:"project,omitempty"`
 	Limits  Limits `json:"limits"`

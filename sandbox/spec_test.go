@@ -15,7 +15,7 @@ func TestSpecJSON(t *testing.T) {
 	t.Parallel()
 	full := Spec{
 		Name: "a", Runtime: RuntimeContainer, Image: "i", User: "u", Dir: "/d", CreateDir: true, Env: []string{"A=b"},
-		Network: NetworkRestricted, Allow: []string{"h"}, Title: "t", Repo: "/r", Ref: "main", Box: &workorder.BoxSpec{}, Project: "p",
+		Network: NetworkRestricted, Allow: []string{"h"}, Title: "t", Repo: "/r", Ref: "main", Box: &BoxSpec{}, Project: "p",
 		Limits: Limits{MemoryBytes: 1 << 30, CPUs: 0.5, PIDs: NoLimit}, Mounts: []Mount{{Source: "/s", Target: "/t", ReadOnly: true}},
 		Nested: true, Lifetime: LifetimeEphemeral, OwnerTimeout: NoLimit, IdleTimeout: 30 * time.Minute, TTL: 36 * time.Hour,
 	}
@@ -57,5 +57,65 @@ func TestSpecJSON(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(`{"mounts":[{"source":"/s","target":"/t","readonly":true}]}`), &back); err == nil {
 		t.Error("an unknown option of a mount has no effect")
+	}
+}
+
+// A box's configuration in labels of older versions is a part of a work order: the fields of BoxSpec have the same names,
+// and only fields that Spec has, or that a start sets, are missing.
+func TestBoxSpecJSON(t *testing.T) {
+	t.Parallel()
+	var order workorder.BoxSpec
+	fill(reflect.ValueOf(&order).Elem())
+	doc, err := json.Marshal(order)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var box BoxSpec
+	if err := json.Unmarshal(doc, &box); err != nil {
+		t.Fatal(err)
+	}
+	got, err := box.order()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := order
+	want.Image, want.ImageID, want.OCIRuntime, want.HostImages, want.MTU = "", "", "", nil, 0
+	want.Network.Mode, want.Limits = "", workorder.Limits{DiskBytes: order.Limits.DiskBytes}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+	if none, err := (*BoxSpec)(nil).order(); err != nil || !reflect.DeepEqual(none, workorder.BoxSpec{}) {
+		t.Errorf("none: %+v, %v", none, err)
+	}
+}
+
+// fill sets all of a value.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(3)
+	case reflect.Float64:
+		v.SetFloat(0.5)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case reflect.Map:
+		of := reflect.New(v.Type().Elem()).Elem()
+		fill(of)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.ValueOf("k").Convert(v.Type().Key()), of)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i))
+		}
+	default:
+		panic(v.Kind())
 	}
 }

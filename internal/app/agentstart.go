@@ -105,9 +105,14 @@ func begin(
 	}
 	maps.Copy(env, secrets)
 	dir := Workdir(s)
+	noProviderTools := false
+	if s.Box != nil {
+		gateway := workorder.Gateway{ProviderTools: s.Box.Gateway.ProviderTools}
+		noProviderTools = !gateway.RunsProviderTools(workorder.NetworkMode(s.Network))
+	}
 	line, err := agentCommand(agentOptions{
 		Harness: h, Prompt: prompt, Briefing: b.text, File: b.file, Workdir: dir, Env: env,
-		NoProviderTools: s.Box != nil && !s.Box.Gateway.RunsProviderTools(workorder.NetworkMode(s.Network)),
+		NoProviderTools: noProviderTools,
 	})
 	if err != nil {
 		return false, err

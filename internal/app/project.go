@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -22,7 +23,10 @@ func (b Sandboxes) ApplyProject(ctx context.Context, s *sandbox.Spec, project, r
 	}
 	p := g.Project
 	box := p.Spec()
-	s.Box, s.Repo, s.Ref = &box, p.Repo, p.Branch
+	if s.Box, err = boxSpec(box); err != nil {
+		return err
+	}
+	s.Repo, s.Ref = p.Repo, p.Branch
 	if g.Found == nil {
 		if s.Project, err = filepath.Abs(p.File); err != nil {
 			return fmt.Errorf("find the project file: %w", err)
@@ -61,6 +65,16 @@ func (b Sandboxes) ApplyProject(ctx context.Context, s *sandbox.Spec, project, r
 	}
 	s.ImageEnv = box.ImageEnv
 	return nil
+}
+
+// boxSpec returns the part of a project that configures a box. It has the same names in JSON.
+func boxSpec(b workorder.BoxSpec) (*sandbox.BoxSpec, error) {
+	doc, err := json.Marshal(b)
+	if err != nil {
+		return nil, err
+	}
+	var s sandbox.BoxSpec
+	return &s, json.Unmarshal(doc, &s)
 }
 
 // boxOnly returns the project's keys that only runtime box supports.
@@ -120,12 +134,12 @@ func (e *Env) projectSecrets(ctx context.Context, s sandbox.Spec) (sandbox.Secre
 	credentials := e.Resolver(true).Credentials
 	if s.Project == "" {
 		git, err := credentials.Git(ctx, s.Repo)
-		return sandbox.Secrets{Git: git}, err
+		return sandbox.Secrets{Git: (*sandbox.GitCredential)(git)}, err
 	}
 	g, err := e.Sandboxes().Project(ctx, s)
 	if err != nil {
 		return sandbox.Secrets{}, err
 	}
 	values, git, err := g.SandboxSecrets(ctx, credentials)
-	return sandbox.Secrets{Values: values, Git: git}, err
+	return sandbox.Secrets{Values: values, Git: (*sandbox.GitCredential)(git)}, err
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/portforward"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // sandboxEnvironment is one environment during a call.
@@ -85,7 +84,7 @@ func (e *sandboxEnvironment) endpoints(ports []portforward.Port) (map[string]Env
 	return all, nil
 }
 
-func (e *sandboxEnvironment) services() []workorder.Service {
+func (e *sandboxEnvironment) services() []sandbox.Service {
 	if box := e.sb.Spec().Box; box != nil {
 		return box.Services
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 func TestEnvID(t *testing.T) {
@@ -50,10 +49,10 @@ func TestUncommitted(t *testing.T) {
 func TestChangedSpec(t *testing.T) {
 	t.Parallel()
 	one := "1"
-	box := &workorder.BoxSpec{Env: map[string]string{"P": "p", "Q": "q"}, Setup: []string{"old"}, Services: []workorder.Service{{Name: "db", Ports: []string{"5432:5432"}}}, Network: workorder.NetworkPolicy{Allow: []string{"a.example"}}}
+	box := &sandbox.BoxSpec{Env: map[string]string{"P": "p", "Q": "q"}, Setup: []string{"old"}, Services: []sandbox.Service{{Name: "db", Ports: []string{"5432:5432"}}}, Network: sandbox.BoxNetwork{Allow: []string{"a.example"}}}
 	full := sandbox.Spec{Runtime: sandbox.RuntimeBox, Network: sandbox.NetworkFull, Env: []string{"A=0", "AB=2"}, Box: box}
 	kept := full
-	kept.Box = &workorder.BoxSpec{SecretNames: []string{"K"}}
+	kept.Box = &sandbox.BoxSpec{SecretNames: []string{"K"}}
 	held := full
 	held.Network, held.Allow = sandbox.NetworkRestricted, []string{"b.example"}
 	jail := sandbox.Spec{Runtime: sandbox.RuntimeJail, Network: sandbox.NetworkNone}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Rebuild recreates the sandbox and keeps the work.
@@ -43,7 +42,7 @@ func (e *sandboxEnvironment) Rebuild(ctx context.Context, c EnvironmentConfig) (
 // never widen it.
 func changedSpec(s sandbox.Spec, c EnvironmentConfig) (sandbox.Spec, []int, error) {
 	s.Env, s.ImageEnv = slices.Clone(s.Env), maps.Clone(s.ImageEnv)
-	var box *workorder.BoxSpec
+	var box *sandbox.BoxSpec
 	if s.Box != nil {
 		copied := *s.Box
 		copied.Env, copied.ImageEnv, copied.Services = maps.Clone(copied.Env), maps.Clone(copied.ImageEnv), slices.Clone(copied.Services)
@@ -89,7 +88,7 @@ func changedSpec(s sandbox.Spec, c EnvironmentConfig) (sandbox.Spec, []int, erro
 }
 
 // narrowed changes what is reached.
-func narrowed(s *sandbox.Spec, box *workorder.BoxSpec, c EnvironmentConfig) error {
+func narrowed(s *sandbox.Spec, box *sandbox.BoxSpec, c EnvironmentConfig) error {
 	order := []sandbox.NetworkMode{sandbox.NetworkNone, sandbox.NetworkRestricted, sandbox.NetworkFull}
 	next := cmp.Or(sandbox.NetworkMode(c.Network), s.Network)
 	switch at, to := slices.Index(order, s.Network), slices.Index(order, next); {
@@ -125,7 +124,7 @@ func narrowed(s *sandbox.Spec, box *workorder.BoxSpec, c EnvironmentConfig) erro
 }
 
 // withService adds a service. The box publishes those of its ports that are free.
-func withService(s sandbox.Spec, box *workorder.BoxSpec, add *EnvironmentService) (served []int, err error) {
+func withService(s sandbox.Spec, box *sandbox.BoxSpec, add *EnvironmentService) (served []int, err error) {
 	switch {
 	case add == nil:
 		return nil, nil
@@ -133,13 +132,13 @@ func withService(s sandbox.Spec, box *workorder.BoxSpec, add *EnvironmentService
 		return nil, Wrongf("runtime %s has no services: ask the user to start the server with --runtime box", s.Runtime)
 	case s.Network != sandbox.NetworkFull:
 		return nil, Wrongf("with network %s services are the user's to choose", s.Network)
-	case slices.ContainsFunc(box.Services, func(o workorder.Service) bool { return o.Name == add.Name }):
+	case slices.ContainsFunc(box.Services, func(o sandbox.Service) bool { return o.Name == add.Name }):
 		return nil, Wrongf("service %.80s already exists", add.Name)
 	}
-	n := workorder.Service{Name: add.Name, Image: add.Image, Command: add.Command, Env: add.Env, Asked: true}
+	n := sandbox.Service{Name: add.Name, Image: add.Image, Command: add.Command, Env: add.Env, Asked: true}
 	for _, p := range add.Ports {
 		port := strconv.Itoa(p)
-		if !slices.ContainsFunc(box.Services, func(o workorder.Service) bool {
+		if !slices.ContainsFunc(box.Services, func(o sandbox.Service) bool {
 			return slices.ContainsFunc(o.Ports, func(has string) bool { return strings.HasPrefix(has, port+":") })
 		}) {
 			served, port = append(served, p), port+":"+port
