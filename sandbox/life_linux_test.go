@@ -364,7 +364,7 @@ func TestHistoryOfSandbox(t *testing.T) {
 	if err := again.Remove(t.Context(), RemoveOptions{}); err != nil {
 		t.Error(err)
 	}
-	if got := events(t, m, "a"); got != "created executed executed stopped started network snapshot renewed removed" {
+	if got := events(t, m, "a"); got != "created executed executed stopped started network_changed snapshot recreated removed" {
 		t.Errorf("%s", got)
 	}
 	all, err := m.creator.kept.History("a")
@@ -630,6 +630,6 @@ func TestBeingRemoved(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if r, err := sb.Run(ctx, Command{Argv: []string{"true"}}); err != nil || r.ExitCode != 0 || !sb.Recreated() {
-		t.Errorf("%+v, %v, renewed: %v", r, err, sb.Recreated())
+		t.Errorf("%+v, %v, recreated: %v", r, err, sb.Recreated())
 	}
 }
