@@ -59,6 +59,8 @@ type Project struct {
 	Strict *bool
 	// NoProof leaves out the checks on base and head in clean checkouts.
 	NoProof bool
+	// SetupCache is workorder.BoxSpec.SetupCache. No project file has it.
+	SetupCache string
 	// TrustBranchConfig leaves agents' settings as a continued branch has them.
 	TrustBranchConfig bool
 
@@ -202,7 +204,7 @@ func (p *Project) Spec() workorder.BoxSpec {
 		Image: p.Image, Isolation: p.Isolation, OCIRuntime: p.OCIRuntime,
 		Supabase: p.Supabase, Services: slices.Clone(p.Services), Env: env, ImageEnv: imageEnv, SecretNames: p.SecretNames(),
 		SecretUses: p.secretUses(),
-		Packages:   slices.Clone(p.Packages), Tools: maps.Clone(p.Tools), Setup: slices.Clone(p.Setup), Found: p.Detected,
+		Packages:   slices.Clone(p.Packages), Tools: maps.Clone(p.Tools), Setup: slices.Clone(p.Setup), SetupCache: p.SetupCache, Found: p.Detected,
 		Network: p.Network, Gateway: p.Gateway, Limits: p.Limits,
 	}
 }

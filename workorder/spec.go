@@ -34,6 +34,8 @@ type BoxSpec struct {
 	// Tools are the requested versions by tool: a version, a prefix of one, or a range.
 	Tools map[string]string `json:"tools,omitempty"`
 	Setup []string          `json:"setup,omitempty"`
+	// SetupCache names a setup cache of its own; "" means that of the repository's base branch.
+	SetupCache string `json:"setup_cache,omitempty"`
 	// Found reports that services, packages, tools and setup were detected in the repository, not declared. A failure
 	// is then a warning, which the agent receives.
 	Found bool `json:"found,omitempty"`

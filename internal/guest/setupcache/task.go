@@ -25,7 +25,7 @@ func (t *Task) Mount(ctx context.Context, repo git.Repo, base, commit string) (i
 	note := ""
 	if t.at, err = Look(ctx, repo, commit, &t.Order.BoxSpec); err == nil {
 		note, err = t.Store.Mount(ctx, Key{
-			Project: t.Order.Repo, Branch: base, Image: t.Order.ImageID, Digest: t.at.Key, Tree: t.at.Tree,
+			Project: t.Order.Repo, Branch: base + t.Order.SetupCache, Image: t.Order.ImageID, Digest: t.at.Key, Tree: t.at.Tree,
 			Installs: t.installs(t.at) == len(t.Order.Setup),
 		})
 	}

@@ -66,6 +66,8 @@ type Flags struct {
 	// DryRun contacts nothing but a remote whose files take a project file's place, and also resolves an untrusted project.
 	DryRun       bool
 	Keep, Detach bool
+	// Change, if not nil, changes the project after the settings were applied.
+	Change func(*projects.Project)
 }
 
 func (s *Flags) gives(key string) bool {
@@ -169,6 +171,9 @@ func (f *Resolver) Find(ctx context.Context, flags *Flags) (*Resolved, error) {
 		if err := p.Override(k.Key, value, s.Sources[k.Flag]); err != nil {
 			return nil, err
 		}
+	}
+	if s.Change != nil {
+		s.Change(p)
 	}
 	g := &Resolved{Project: p, Found: draft, said: s, by: n.by(p)}
 	// Trust comes first: everything below reads the repository and follows the project.
@@ -368,17 +373,21 @@ func fromTree(ctx context.Context, tree fs.FS, name, where, dir string) (*projec
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a project of what %s has: %w", where, err)
 	}
-	// What is found is never trusted by the user, so that it may ask for nothing of this machine. A draft has no such key; a repository that
-	// brings one into it found a hole.
-	if asks := trust.Permissions(p, trust.UserOverrides{
-		Gives: func(string) bool { return false },
-		Own:   func(string) bool { return true },
-	}); len(asks) > 0 {
+	// A draft has no such key; a repository that brings one into it found a hole.
+	if asks := Requests(p); len(asks) > 0 {
 		return nil, nil, exiterr.New(workorder.ExitInvalid,
 			fmt.Errorf("make a project of what %s has: it asks for %s (%s), which no finding may", where, asks[0].Key,
 				text.Printable(asks[0].Value)), "write a project file: `sandbox-agent project init`, and look it over")
 	}
 	return p, draft, nil
+}
+
+// Requests lists what a project asks for that only the user may grant. A project that no person wrote must ask for nothing.
+func Requests(p *projects.Project) []trust.Permission {
+	return trust.Permissions(p, trust.UserOverrides{
+		Gives: func(string) bool { return false },
+		Own:   func(string) bool { return true },
+	})
 }
 
 // inRepository reports whether a folder lies in a work tree, or is a bare repository.

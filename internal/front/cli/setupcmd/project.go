@@ -45,8 +45,9 @@ examples. The default is ./.sandbox-agent.yaml.`,
 }
 
 type projectInitOptions struct {
-	force, print, json bool
-	output             string
+	force, print, agent, pr, json bool
+	output                        string
+	rounds                        int
 }
 
 func newProjectInitCmd(f *cmdutil.Factory) *cobra.Command {
@@ -56,17 +57,34 @@ func newProjectInitCmd(f *cmdutil.Factory) *cobra.Command {
 		Long: `Reads devcontainer.json, compose files, GitHub Actions workflows, manifests, lock
 and version files of the current directory, and writes a commented project file
 that names the source of each value. It runs nothing, and replaces a file only
-with --force.`,
+with --force.
+
+With --agent an agent writes the file in a sandbox. Then the file is tried
+without the agent, on the last commit: setup from scratch, setup with the setup
+cache, and every check. What fails goes back to the agent with its log. If no
+round works, the exit code is 10, and the last version is FILE.rejected.`,
 		Example: `  sandbox-agent project init
   sandbox-agent project init --print
-  sandbox-agent project init --output projects/my-app.yaml`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), f) },
+  sandbox-agent project init --output projects/my-app.yaml
+  sandbox-agent project init --agent
+  sandbox-agent project init --agent --harness codex --rounds 5 --json
+  sandbox-agent project init --agent --pr`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.checkAgentFlags(cmd.Flags()); err != nil {
+				return err
+			}
+			if o.agent {
+				return o.doAgent(cmd.Context(), f, cmd.Flags())
+			}
+			return o.do(cmd.Context(), f)
+		},
 	}
 	cmd.Flags().BoolVar(&o.force, "force", false, "replace the file if it exists")
 	cmd.Flags().BoolVar(&o.print, "print", false, "print the file instead of writing it")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the findings, and what was left out, as JSON")
 	cmd.Flags().StringVarP(&o.output, "output", "o", projects.DefaultFile, "file to write")
 	cmd.MarkFlagsMutuallyExclusive("print", "json")
+	o.agentFlags(f, cmd)
 	return cmd
 }
 
@@ -117,7 +135,7 @@ func (o *projectInitOptions) write(text string) error {
 	}
 	file, err := os.OpenFile(o.output, mode, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return exiterr.New(workorder.ExitGeneral, fmt.Errorf("%s already exists", o.output), "edit it, or replace it with --force")
+		return o.exists()
 	}
 	if err != nil {
 		return fmt.Errorf("write project file: %w", err)
