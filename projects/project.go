@@ -204,7 +204,8 @@ func (p *Project) Spec() workorder.BoxSpec {
 		Image: p.Image, Isolation: p.Isolation, OCIRuntime: p.OCIRuntime,
 		Supabase: p.Supabase, Services: slices.Clone(p.Services), Env: env, ImageEnv: imageEnv, SecretNames: p.SecretNames(),
 		SecretUses: p.secretUses(),
-		Packages:   slices.Clone(p.Packages), Tools: maps.Clone(p.Tools), Setup: slices.Clone(p.Setup), SetupCache: p.SetupCache, Found: p.Detected,
+		Packages:   slices.Clone(p.Packages), Tools: maps.Clone(p.Tools), Setup: slices.Clone(p.Setup),
+		SetupCache: p.SetupCache, Found: p.Detected,
 		Network: p.Network, Gateway: p.Gateway, Limits: p.Limits,
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,15 +12,13 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
-	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // judge tries the last proposal. Problems are what the agent can correct.
 func (w *projectWriter) judge(ctx context.Context) error {
-	w.Setup, w.Checks, w.Problems = SetupTimes{}, nil, nil
+	w.Setup, w.Checks = SetupTimes{}, []ProjectCheck{}
 	if w.Problems = w.problemsOfFile(); len(w.Problems) > 0 {
 		return nil
 	}
@@ -46,6 +43,7 @@ func (w *projectWriter) judge(ctx context.Context) error {
 
 // problemsOfFile checks the text of the last proposal.
 func (w *projectWriter) problemsOfFile() (all []ProjectProblem) {
+	all = []ProjectProblem{}
 	add := func(key, format string, v ...any) {
 		all = append(all, ProjectProblem{Key: key, Reason: fmt.Sprintf(format, v...)})
 	}
@@ -96,7 +94,8 @@ func uncommented(file string) (keys []string) {
 			switch {
 			case key.Value == "lifecycle":
 				visit(value)
-			case slices.Contains(sections, key.Value) && !commented(key):
+			case value.Line == key.Line && value.LineComment != "": // a section on one line
+			case slices.Contains(sections, key.Value):
 				keys = append(keys, bareEntries(key.Value, value)...)
 			}
 		}
@@ -140,8 +139,9 @@ func (w *projectWriter) try(ctx context.Context, name, cache string, change func
 	_, limited := r.Flags.Values["timeout-minutes"]
 	r.Flags.Change = func(p *projects.Project) {
 		p.SetupCache, p.NoProof, p.Repair, p.PR, p.Dev, p.Secrets = cache, true, workorder.Repair{}, nil, nil, nil
+		p.Strict = new(true) // a check that fails as before is of no use
 		if !limited {
-			p.TimeoutMinutes = 0
+			p.TimeoutMinutes = workorder.DefaultTimeout.Minutes()
 		}
 		change(p)
 	}
@@ -164,9 +164,6 @@ func (w *projectWriter) try(ctx context.Context, name, cache string, change func
 	case workorder.StatusSuccess, workorder.StatusNoChanges, workorder.StatusUnproven:
 	case workorder.StatusFailed, workorder.StatusTimeout:
 		w.Problems = problemsOf(res)
-		if log, err := w.setupLog(out.Task); res.EndedBy == workorder.EndedBySetup && err == nil {
-			w.Problems[0].Log = log
-		}
 	default:
 		return nil, exiterr.New(workorder.ExitCode(res.Status, res.EndedBy), fmt.Errorf("try the project file: %s", res.Reasons), "")
 	}
@@ -181,7 +178,8 @@ func problemsOf(res *workorder.Result) (all []ProjectProblem) {
 		}
 	}
 	if len(all) == 0 {
-		all = []ProjectProblem{{Key: string(res.EndedBy), Reason: res.Reasons.String()}}
+		reason, log, _ := strings.Cut(res.Reasons.String(), "\n")
+		all = []ProjectProblem{{string(res.EndedBy), reason, log}}
 	}
 	for _, s := range res.Services {
 		if s.Tail != "" {
@@ -189,28 +187,6 @@ func problemsOf(res *workorder.Result) (all []ProjectProblem) {
 		}
 	}
 	return all
-}
-
-// setupLog is the end of the output of the last setup command that ran.
-func (w *projectWriter) setupLog(task string) (string, error) {
-	st, err := w.Store()
-	if err != nil {
-		return "", err
-	}
-	var rec *taskstore.Record
-	if rec, err = st.Load(task); err != nil {
-		return "", err
-	}
-	const limit = 4000 // characters
-	last := []byte(nil)
-	for i := 1; ; i++ {
-		b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.LogsDir, fmt.Sprintf("setup-%d.log", i)))
-		if err != nil {
-			s := []rune(text.Clean(string(last)))
-			return string(s[max(0, len(s)-limit):]), nil
-		}
-		last = b
-	}
 }
 
 // setupMS is the time from the first step that prepares the project to the end of setup, in milliseconds.

@@ -277,15 +277,16 @@ func (w *projectWriter) remove(ctx context.Context, task string) error {
 // opens the pull request. The task stays.
 func (w *projectWriter) openPR(ctx context.Context) error {
 	w.Say("the pull request")
-	r, err := w.request("accepted", w.Project, "Add a project file for sandbox-agent", map[string]string{
+	const title = "Add a project file for sandbox-agent"
+	r, err := w.request("accepted", w.Project, title, map[string]string{
 		"repo": w.Draft.Remote, "harness": workorder.HarnessCommand,
-		"command": fmt.Sprintf("echo %s | base64 -d >%[2]s && git add --force %[2]s && git commit --quiet --message 'Add a project file for sandbox-agent'",
-			base64.StdEncoding.EncodeToString([]byte(w.Project)), projects.DefaultFile),
+		"command": fmt.Sprintf("echo %s | base64 -d >%[2]s && git add --force %[2]s && git commit --quiet --message %[3]q",
+			base64.StdEncoding.EncodeToString([]byte(w.Project)), projects.DefaultFile, title),
 	})
 	if err != nil {
 		return err
 	}
-	r.Title = r.Text
+	r.Title = title
 	r.Flags.Change = func(p *projects.Project) {
 		p.Secrets = nil // the file itself needs none
 		if p.PR == nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/setupcmd"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -134,5 +135,33 @@ func TestProjectShow(t *testing.T) {
 	}
 	if code, out, _ := project(t, "--help"); code != 0 || !strings.Contains(out, "validate") {
 		t.Error("no help")
+	}
+}
+
+// Everything that can be refused before an agent costs money is refused: the environment of these tests has no engine.
+func TestProjectInitAgentRefuses(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("HOME", t.TempDir())
+	for _, flag := range []string{"--rounds=2", "--pr", "--harness=codex", "--command=x", "--max-budget-usd=1", "--timeout-minutes=1"} {
+		if code, _, _ := project(t, "init", flag); code != workorder.ExitUsage {
+			t.Errorf("%s without --agent: exit %d", flag, code)
+		}
+	}
+	if code, _, _ := project(t, "init", "--agent"); code != workorder.ExitNoProject {
+		t.Errorf("outside of a repository: exit %d", code)
+	}
+	gittest.Git(t, ".", "init", "--quiet")
+	if code, _, _ := project(t, "init", "--agent"); code != workorder.ExitGit {
+		t.Errorf("without a commit: exit %d", code)
+	}
+	gittest.Git(t, ".", "commit", "--quiet", "--allow-empty", "--message", "x")
+	for args, want := range map[string]int{"--rounds=0": workorder.ExitUsage, "--pr": workorder.ExitUsage} { // there is no origin
+		if code, _, _ := project(t, "init", "--agent", args); code != want {
+			t.Errorf("%s: exit %d, want %d", args, code, want)
+		}
+	}
+	write(t, ".sandbox-agent.yaml", "mine")
+	if code, _, errs := project(t, "init", "--agent"); code != workorder.ExitGeneral || !strings.Contains(errs, "--force") {
+		t.Errorf("over a file: exit %d, %s", code, errs)
 	}
 }

@@ -37,8 +37,10 @@ func showFound(w io.Writer, d *detect.Draft, rehearsed bool) {
 		fmt.Fprintln(w, "  suggested, not run: "+text.Clean(fmt.Sprintf("validate.%s: %s (%s)", c.Name, c.Command, c.At)))
 	}
 	if len(d.Validate) == 0 && !rehearsed { // a rehearsal says it of every project
-		fmt.Fprintln(w, "warning: no check was found: nothing will judge the agent's work\n"+
-			"hint: `sandbox-agent project init` writes a project file; name a command under validate")
+		fmt.Fprintln(w, "warning: no check was found: nothing will judge the agent's work")
+	}
+	if !d.HasTest() {
+		fmt.Fprintln(w, "hint: no test was found: `sandbox-agent project init --agent` lets an agent write a project file, and tries it")
 	}
 }
 

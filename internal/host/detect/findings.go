@@ -2,6 +2,7 @@ package detect
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -58,6 +59,13 @@ func (d *Draft) Report() *Report {
 		r.Suggested = append(r.Suggested, Finding{"validate." + c.Name, c.Command, c.At})
 	}
 	return r
+}
+
+var testName = regexp.MustCompile(`(?:^|-)test(?:-|$)`)
+
+// HasTest reports whether a check of the draft runs tests.
+func (d *Draft) HasTest() bool {
+	return slices.ContainsFunc(d.Validate, func(c Check) bool { return testName.MatchString(c.Name) })
 }
 
 // Sources are the files that the findings come from, in the order of their first finding.

@@ -172,10 +172,10 @@ func (f *Resolver) Find(ctx context.Context, flags *Flags) (*Resolved, error) {
 			return nil, err
 		}
 	}
+	g := &Resolved{Project: p, Found: draft, said: s, by: n.by(p)}
 	if s.Change != nil {
 		s.Change(p)
 	}
-	g := &Resolved{Project: p, Found: draft, said: s, by: n.by(p)}
 	// Trust comes first: everything below reads the repository and follows the project.
 	if g.Untrusted = f.trusted(ctx, n, p, asks, p.Repo); g.Untrusted != nil && !s.DryRun {
 		return nil, g.Untrusted

@@ -84,7 +84,7 @@ round works, the exit code is 10, and the last version is FILE.rejected.`,
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the findings, and what was left out, as JSON")
 	cmd.Flags().StringVarP(&o.output, "output", "o", projects.DefaultFile, "file to write")
 	cmd.MarkFlagsMutuallyExclusive("print", "json")
-	o.agentFlags(f, cmd)
+	o.agentFlags(cmd)
 	return cmd
 }
 

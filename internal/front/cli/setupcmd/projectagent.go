@@ -31,7 +31,7 @@ const defaultRounds = 3
 // rejectedSuffix ends the name of a file with a proposal that does not work.
 const rejectedSuffix = ".rejected"
 
-func (o *projectInitOptions) agentFlags(f *cmdutil.Factory, cmd *cobra.Command) {
+func (o *projectInitOptions) agentFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVar(&o.agent, "agent", false, "let an agent write the file in a sandbox, and try it")
 	flags.IntVar(&o.rounds, "rounds", defaultRounds, "with --agent: how often the agent may try")
@@ -143,7 +143,9 @@ func (r *agentReport) show(w io.Writer) {
 	if r.CostUSD != nil {
 		cost = fmt.Sprintf(", $%.2f", *r.CostUSD)
 	}
-	seconds := func(ms int64) string { return (time.Duration(ms) * time.Millisecond).Round(100 * time.Millisecond).String() }
+	seconds := func(ms int64) string {
+		return (time.Duration(ms) * time.Millisecond).Round(100 * time.Millisecond).String()
+	}
 	verdict := "works"
 	if !r.Accepted {
 		verdict = "does not work"

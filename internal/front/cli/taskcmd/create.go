@@ -44,7 +44,8 @@ A repository without a project file is configured from what it contains:
 devcontainer.json, compose files, GitHub Actions workflows, manifests, lock and
 version files of the branch that the task starts from. These files are read and
 never run on this machine. --dry-run prints all findings; 'project init' writes
-them as a project file, which then replaces them.
+them as a project file, which then replaces them. Where they are not enough,
+'project init --agent' lets an agent write that file, and tries it.
 
 Ctrl-C stops the task and pushes the work so far, as do SIGTERM and a terminal
 that closes. A second Ctrl-C, at least 2 s later, kills the sandbox. The exit
