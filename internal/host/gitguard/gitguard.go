@@ -1,4 +1,4 @@
-// Package gitguard finds what git on this machine would take a program or a setting from in directories that a sandbox can write to.
+// Package gitguard finds the files in sandbox-writable directories from which git on this machine would take a program or a setting.
 package gitguard
 
 import (
@@ -21,18 +21,15 @@ import (
 )
 
 const (
-	// maxPaths bounds the result: each path becomes at least one mount.
-	maxPaths = 100
-	// gitTime bounds one git command, which reads the index or settings of one repository.
-	gitTime = 30 * time.Second
+	maxPaths = 100              // each path becomes at least one mount
+	gitTime  = 30 * time.Second // of one git command
 )
 
 const readOnly = "mount the directory read-only, with :ro, or take a clone, with --repo"
 
-// finder collects paths of the directories dirs.
+// finder collects the paths in dirs that need protection.
 type finder struct {
-	// ownHooks says that the work tree has hooks and a file system monitor of its own, whatever other settings name.
-	ownHooks bool
+	ownHooks bool // the worktree's own settings turn hooks and core.fsmonitor off
 
 	dirs  []string
 	found []string
@@ -40,10 +37,9 @@ type finder struct {
 	files map[string]bool
 }
 
-// Find returns the paths in dirs, absolute paths without links, that a sandbox must not change: repositories, work
-// trees of submodules that are not checked out, and the hooks, settings and programs that the settings of a repository,
-// of the user or of the machine name. It returns an error for what no mount can protect, such as a program that does
-// not exist.
+// Find returns the paths in dirs that a sandbox must not change: repositories, submodules that are not checked out, and
+// the hooks, settings and programs that git's settings name. dirs are absolute and contain no links. It returns an error
+// for what no mount can protect, such as a program that does not exist.
 func Find(ctx context.Context, dirs []string) ([]string, error) {
 	f := &finder{dirs: dirs, files: map[string]bool{}}
 	for _, dir := range dirs {
@@ -57,9 +53,8 @@ func Find(ctx context.Context, dirs []string) ([]string, error) {
 	return f.result(ctx)
 }
 
-// Check returns an error if git on this machine would take something from dirs that Find would return and that is in
-// none of the read-only paths protected. It looks at the repositories among protected and around dirs, and not for new
-// ones.
+// Check returns an error if git would take something from dirs that is not within protected. It looks only at the
+// repositories in protected and around dirs, not for new ones.
 func Check(ctx context.Context, dirs, protected []string) error {
 	f := &finder{dirs: dirs, files: map[string]bool{}}
 	for _, dir := range dirs {
@@ -80,14 +75,14 @@ func Check(ctx context.Context, dirs, protected []string) error {
 	}
 	for _, path := range all {
 		if !slices.ContainsFunc(protected, func(p string) bool { return below(path, p) }) {
-			return fmt.Errorf("git on this machine uses %s since the sandbox was made, and the sandbox can write to it: `sandbox-agent reset` "+
-				"makes the sandbox again, with that protected", path)
+			return fmt.Errorf("git on this machine now uses %s, and the sandbox can write to it: `sandbox-agent reset` "+
+				"recreates the sandbox with that path read-only", path)
 		}
 	}
 	return nil
 }
 
-// Programs returns the programs and files of settings in a work tree that git's settings name, but for hooks and core.fsmonitor.
+// Programs returns the files in a working tree that git's settings name, except for hooks and core.fsmonitor.
 func Programs(ctx context.Context, tree string) ([]string, error) {
 	tree, err := filepath.EvalSymlinks(tree)
 	if err != nil {
@@ -101,7 +96,6 @@ func Programs(ctx context.Context, tree string) ([]string, error) {
 	return f.found, err
 }
 
-// result reads what the repositories name.
 func (f *finder) result(ctx context.Context) ([]string, error) {
 	if _, err := proc.Find("git"); err == nil {
 		if err := f.own(); err != nil {
@@ -128,20 +122,19 @@ func (f *finder) result(ctx context.Context) ([]string, error) {
 		return slices.ContainsFunc(f.found, func(other string) bool { return other != path && below(path, other) })
 	})
 	if len(all) > maxPaths {
-		return nil, fmt.Errorf("it has more than %d repositories in it: mount those that are meant, each with a name of its own", maxPaths)
+		return nil, fmt.Errorf("it contains more than %d repositories: mount the ones you need, each by itself", maxPaths)
 	}
 	return all, nil
 }
 
-// around looks at the directories above a mount: the mount may be in a repository.
 func (f *finder) around(dir string) error {
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 		dir = filepath.Dir(dir)
 	}
 	for ; ; dir = filepath.Dir(dir) {
 		if bare(dir) {
-			return errors.New("it is a bare repository, or in a .git: hooks and settings in it run on this machine: mount it read-only, with " +
-				":ro, or take a clone of it, by --repo")
+			return errors.New("it is a bare repository or inside a .git directory, whose hooks and settings run on this machine: mount it read-only, with " +
+				":ro, or take a clone, with --repo")
 		}
 		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
 			f.repos = append(f.repos, dir)
@@ -152,7 +145,6 @@ func (f *finder) around(dir string) error {
 	}
 }
 
-// walk finds the repositories in a directory: each .git, and bare ones.
 func (f *finder) walk(top string) error {
 	count := 0
 	return filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
@@ -163,7 +155,7 @@ func (f *finder) walk(top string) error {
 			return nil
 		case isGit(d.Name()):
 			if d.Type()&fs.ModeSymlink != 0 {
-				return fmt.Errorf("%s is a link, which the sandbox could not be kept from following: %s", path, readOnly)
+				return fmt.Errorf("%s is a link, and the sandbox could change its target: %s", path, readOnly)
 			}
 			f.repos = append(f.repos, filepath.Dir(path))
 		case d.IsDir() && bare(path):
@@ -173,7 +165,7 @@ func (f *finder) walk(top string) error {
 		}
 		f.found = append(f.found, path)
 		if count++; count > maxPaths {
-			return fmt.Errorf("it has more than %d repositories in it: mount those that are meant, each with a name of its own", maxPaths)
+			return fmt.Errorf("it contains more than %d repositories: mount the ones you need, each by itself", maxPaths)
 		}
 		if d.IsDir() {
 			return fs.SkipDir
@@ -182,10 +174,10 @@ func (f *finder) walk(top string) error {
 	})
 }
 
-// repository reads what one repository names. One that git cannot use runs nothing.
+// repository protects what one repository names. A repository that git cannot use runs nothing.
 func (f *finder) repository(ctx context.Context, dir string) error {
 	r := reader(dir)
-	// a bare one has no work tree, and fails after the others
+	// This fails for a bare repository, after the first two lines.
 	out, _ := output(ctx, r, "rev-parse", "--absolute-git-dir", "--git-common-dir", "--show-toplevel")
 	lines := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 	const dirs = 2
@@ -214,7 +206,7 @@ func (f *finder) repository(ctx context.Context, dir string) error {
 	return f.settings(ctx, dir, top, originEntries(string(out), dir))
 }
 
-// global reads the user's and the machine's settings, which count in every repository.
+// global protects what the settings of the user and the machine name.
 func (f *finder) global(ctx context.Context) error {
 	r := reader("/")
 	r.Env = append(r.Env, "GIT_DIR=/nonexistent")
@@ -225,7 +217,7 @@ func (f *finder) global(ctx context.Context) error {
 	return f.settings(ctx, "/", "", originEntries(string(out), "/"))
 }
 
-// own protects the files in which git looks for the settings of the user and of the machine, also files that are empty or do not exist yet.
+// own protects the settings files of the user and the machine, even if they are empty or do not exist.
 func (f *finder) own() error {
 	files := []string{cmp.Or(os.Getenv("GIT_CONFIG_SYSTEM"), "/etc/gitconfig")}
 	home, _ := os.UserHomeDir() // without one git reads no file there
@@ -243,7 +235,7 @@ func (f *finder) own() error {
 	return errors.Join(errs...)
 }
 
-// submodules protects where submodules of a work tree are, or will be: git runs in each repository that it finds there.
+// submodules protects existing and planned submodules, because git runs in each of them.
 func (f *finder) submodules(ctx context.Context, top string) error {
 	var paths []string
 	link := func(record string) {
@@ -274,27 +266,27 @@ func (f *finder) submodule(path string) error {
 	for _, d := range f.dirs {
 		if path == d {
 			if _, err := os.Lstat(filepath.Join(path, ".git")); err != nil {
-				return fmt.Errorf("it is the place of a submodule that is not checked out: `git submodule update --init` checks it out; or %s",
+				return fmt.Errorf("it is the path of a submodule that is not checked out: check it out with `git submodule update --init`, or %s",
 					readOnly)
 			}
 		}
 		if path != d && below(d, path) {
-			return nil // what is beside the mount cannot be changed
+			return nil // the submodule is outside of the mount
 		}
 	}
 	if _, err := os.Lstat(filepath.Join(path, ".git")); err == nil {
 		path = filepath.Join(path, ".git")
 	}
-	return f.protect(path, "it is the place of a submodule")
+	return f.protect(path, "a submodule is there")
 }
 
 // planned protects the paths that .gitmodules names.
 func (f *finder) planned(ctx context.Context, r git.Repo, top string) error {
 	file := filepath.Join(top, ".gitmodules")
 	if st, err := os.Lstat(file); err != nil || !st.Mode().IsRegular() {
-		return nil // git reads no other
+		return nil // git reads only a regular file
 	}
-	// one without paths fails, as one that git cannot read does
+	// This fails for a file without paths and for one that git cannot read.
 	out, _ := output(ctx, r, "config", "--file", file, "--no-includes", "--null", "--get-regexp", `^submodule\..*\.path$`)
 	for entry := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
 		_, path, _ := strings.Cut(entry, "\n")
@@ -303,7 +295,7 @@ func (f *finder) planned(ctx context.Context, r git.Repo, top string) error {
 		}
 		path = filepath.Join(top, path)
 		if st, err := os.Lstat(path); err != nil || !st.IsDir() {
-			continue // without an entry of the index git does not look there
+			continue // git looks there only for an entry of the index
 		}
 		if err := f.submodule(path); err != nil {
 			return err
@@ -312,7 +304,7 @@ func (f *finder) planned(ctx context.Context, r git.Repo, top string) error {
 	return nil
 }
 
-// protect adds a path to the result if it is in one of the directories, under whichever name.
+// protect adds a path to the result if it is in one of dirs, by whichever link.
 func (f *finder) protect(path, why string) error {
 	if !filepath.IsAbs(path) {
 		return nil
@@ -338,7 +330,7 @@ func (f *finder) protect(path, why string) error {
 	return nil
 }
 
-// add protects a path of a directory. What a link is replaced by, or made where nothing is, no mount prevents.
+// add protects a path in dir. No mount can protect a link or a missing file.
 func (f *finder) add(dir, path, why string) error {
 	rel, err := filepath.Rel(dir, path)
 	if err != nil {
@@ -353,7 +345,7 @@ func (f *finder) add(dir, path, why string) error {
 		st, err := os.Lstat(at)
 		switch {
 		case err != nil:
-			return fmt.Errorf("%s does not exist, and the sandbox could make it: %s: make it, or remove it from git's settings or index, or %s",
+			return fmt.Errorf("%s does not exist, and the sandbox could create it: %s: create it, or remove it from git's settings or index, or %s",
 				path, why, readOnly)
 		case st.Mode()&fs.ModeSymlink != 0:
 			return fmt.Errorf("%s is a link, which the sandbox could replace: %s: %s", at, why, readOnly)
@@ -363,7 +355,7 @@ func (f *finder) add(dir, path, why string) error {
 	return nil
 }
 
-// reader is a repository of anybody's, whose settings run nothing.
+// reader is a repository whose settings run nothing.
 func reader(dir string) git.Repo { return localrepo.Git(dir) }
 
 func output(ctx context.Context, r git.Repo, args ...string) ([]byte, error) {
@@ -372,13 +364,13 @@ func output(ctx context.Context, r git.Repo, args ...string) ([]byte, error) {
 	return r.Output(ctx, anybody(args...)...)
 }
 
-// anybody has git's arguments for a repository of any owner: the owner matters only where git runs programs, and it runs none here.
+// anybody allows any owner of the repository, since these git commands run no programs.
 func anybody(args ...string) []string { return append([]string{"-c", "safe.directory=*"}, args...) }
 
-// isGit reports whether git takes a name for .git, on a file system that does not tell A from a.
+// isGit ignores case, as some file systems do.
 func isGit(name string) bool { return strings.EqualFold(name, ".git") }
 
-// bare reports whether git takes a directory itself for a repository.
+// bare reports whether git treats the directory itself as a repository.
 func bare(dir string) bool {
 	has := func(name string) bool {
 		_, err := os.Lstat(filepath.Join(dir, name))
@@ -387,26 +379,23 @@ func bare(dir string) bool {
 	return has("HEAD") && (has("objects") && has("refs") || has("commondir"))
 }
 
-// below reports whether a path is a directory or in it.
+// below reports whether path is dir or in it.
 func below(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
 const (
-	// appearedTime bounds a search for repositories that a sandbox has made.
 	appearedTime = 10 * time.Second
-	// batch is how many names of a directory are read at once.
-	batch = 1000
+	batch        = 1000 // entries of a directory that are read at once
 )
 
-// Appeared returns what makes repositories of directories in dirs, apart from what is in the read-only paths protected:
-// each .git, whatever it is, and the HEAD of each bare repository. It returns at most 100 paths; all is false if there
-// may be more.
+// Appeared returns what makes repositories of directories in dirs outside of protected: each .git, and the HEAD of each
+// bare repository. It returns at most 100 paths; all is false if there may be more.
 func Appeared(ctx context.Context, dirs, protected []string) (found []string, all bool) {
 	ctx, cancel := context.WithTimeout(ctx, appearedTime)
 	defer cancel()
 	rest := slices.Clone(dirs)
-	seen := map[string]bool{} // of dirs, which may be in each other
+	seen := map[string]bool{} // dirs may be nested
 	for len(rest) > 0 {
 		dir := rest[len(rest)-1]
 		rest = rest[:len(rest)-1]
@@ -428,7 +417,7 @@ func Appeared(ctx context.Context, dirs, protected []string) (found []string, al
 	return found, true
 }
 
-// names returns each .git of a directory that is not protected, and the directories in it.
+// names returns each unprotected .git of a directory, and its subdirectories.
 func names(ctx context.Context, dir string, protected []string) (repos, dirs []string) {
 	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// programs are the settings whose values git runs, or lets another program run. A name between the first and the last dot may be anything.
+// programs matches the settings whose values git or another program runs. The part between the first and the last dot may be anything.
 var programs = regexp.MustCompile(`(?i)^(` + strings.Join([]string{
 	`core\.(askpass|alternaterefscommand|editor|fsmonitor|gitproxy|pager|sshcommand)`, `sequence\.editor`, `pager\..*`,
 	`interactive\.difffilter`,
@@ -23,18 +23,18 @@ var programs = regexp.MustCompile(`(?i)^(` + strings.Join([]string{
 	`receive\.procreceiverefs`,
 }, "|") + `)$`)
 
-// included are the settings that name another file of settings, under a condition or not.
+// included matches the settings that name another settings file.
 var included = regexp.MustCompile(`(?i)^(include\.path|includeif\..*\.path)$`)
 
-// entry is a setting, and the file that has it.
+// entry is a setting and its file.
 type entry struct{ file, key, value string }
 
-// originEntries reads what `git config --list --null --show-origin` prints in dir.
+// originEntries parses the output of `git config --list --null --show-origin` in dir.
 func originEntries(out, dir string) (all []entry) {
 	for fields := strings.Split(out, "\x00"); len(fields) >= 2; fields = fields[2:] {
 		file, ok := strings.CutPrefix(fields[0], "file:")
 		if !ok {
-			continue // the command line's
+			continue // from the command line
 		}
 		if !filepath.IsAbs(file) {
 			file = filepath.Join(dir, file)
@@ -45,7 +45,7 @@ func originEntries(out, dir string) (all []entry) {
 	return all
 }
 
-// settings protects the files that settings are in, and what they name. Relative names count in the work tree top, which may be "".
+// settings protects the settings files and what they name. Relative names count from the working tree top, which may be "".
 func (f *finder) settings(ctx context.Context, dir, top string, all []entry) error {
 	for len(all) > 0 {
 		e := all[0]
@@ -76,13 +76,13 @@ func (f *finder) settings(ctx context.Context, dir, top string, all []entry) err
 	return nil
 }
 
-// include reads a file of settings, once for each work tree.
+// include reads a settings file, once for each working tree.
 func (f *finder) include(ctx context.Context, dir, once, path string) (all []entry) {
 	if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() || f.files[once] {
 		return nil
 	}
 	f.files[once] = true
-	// one that git cannot read stops the user's git, too
+	// If git cannot read it, the user's git fails, too.
 	out, _ := output(ctx, reader(dir), "config", "--file", path, "--no-includes", "--list", "--null")
 	for field := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
 		key, value, _ := strings.Cut(field, "\n")
@@ -91,7 +91,7 @@ func (f *finder) include(ctx context.Context, dir, once, path string) (all []ent
 	return all
 }
 
-// hooks protects a directory of hooks. Husky keeps in "_" what runs the hooks beside that.
+// hooks protects a directory of hooks. Husky's "_" runs the hooks of its parent.
 func (f *finder) hooks(path, why string) error {
 	if filepath.Base(path) == "_" {
 		path = filepath.Dir(path)
@@ -99,11 +99,11 @@ func (f *finder) hooks(path, why string) error {
 	return f.protect(path, why)
 }
 
-// program protects the files of the work tree that a command line names: as its program, or as what another program is
-// to run. A word that could be anything counts if there is such a file. A name that can only be a path must exist.
+// program protects the files that a command line names, as its program or as an argument. A word that may be something
+// else counts if such a file exists. A word that can only be a path must exist.
 func (f *finder) program(key, value, top, why string) error {
 	if strings.HasPrefix(strings.ToLower(key), "alias.") && !strings.HasPrefix(value, "!") && !strings.Contains(value, "=") {
-		return nil // another name of a git command
+		return nil // an alias of a git command
 	}
 	for i, word := range words(value, top) {
 		path := absolute(word, top)
@@ -114,9 +114,9 @@ func (f *finder) program(key, value, top, why string) error {
 		rooted := filepath.IsAbs(word) || strings.HasPrefix(word, "~/")
 		switch {
 		case err == nil && st.IsDir():
-			continue // a repository, or where a command is to run
+			continue // a repository or a working directory
 		case err == nil && !strings.Contains(word, "/") && st.Mode().Perm()&0o111 == 0 && !strings.Contains(word, "."):
-			continue // a word as any other
+			continue // an ordinary word
 		case err != nil && (i == 0 || strings.ContainsAny(word, " \t\n") || !rooted && !strings.HasPrefix(word, "./") &&
 			!strings.HasPrefix(word, "../") && (i > 1 || !strings.Contains(word, "/"))):
 			continue
@@ -128,10 +128,10 @@ func (f *finder) program(key, value, top, why string) error {
 	return nil
 }
 
-// words are a value as one word, and the words that a shell makes of it, also of texts within quotes.
+// words returns the whole value and its shell words, including the words of quoted text.
 func words(value, top string) []string {
 	value = strings.TrimPrefix(value, "!")
-	home, _ := os.UserHomeDir() // without one these words stay
+	home, _ := os.UserHomeDir() // without a home these words stay unchanged
 	value = strings.NewReplacer("$(git rev-parse --show-toplevel)", top, "`git rev-parse --show-toplevel`", top, "$(pwd)", top, "$PWD", top,
 		"${PWD}", top,
 		"$GIT_WORK_TREE", top, "${GIT_WORK_TREE}", top, "$HOME", home, "${HOME}", home, `"$(git rev-parse --show-toplevel)"`, top).Replace(value)
@@ -165,7 +165,7 @@ func words(value, top string) []string {
 	return all
 }
 
-// absolute is a path of git's settings, relative to base.
+// absolute resolves a path of git's settings against base.
 func absolute(path, base string) string {
 	if rest, ok := strings.CutPrefix(path, "~/"); ok {
 		if home, err := os.UserHomeDir(); err == nil {

@@ -14,16 +14,16 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
 )
 
-// settings are those of the worktree alone, which count after all others: the sandbox writes every file in it, so that
-// no hook runs there, wherever core.hooksPath leads, and git looks into no submodule.
+// settings are the worktree's own and override all others. The sandbox writes every file in the worktree: no hook may run
+// there, and git may not enter submodules.
 const settings = "[core]\n\thooksPath = /dev/null\n\tfsmonitor = false\n" +
 	"[submodule]\n\trecurse = false\n[fetch]\n\trecurseSubmodules = false\n[push]\n\trecurseSubmodules = no\n[status]\n\tsubmoduleSummary " +
 	"= false\n[diff]\n\tignoreSubmodules = all\n"
 
-// configure writes settings to the worktree's own file, which the repository has to allow.
+// configure writes settings to the worktree's own file and enables such files in the repository.
 func (w *Worktree) configure(ctx context.Context) error {
 	if err := w.alone(ctx, func() error { return w.allow(ctx) }); err != nil {
-		return fmt.Errorf("let worktrees have settings of their own: %w", err)
+		return fmt.Errorf("enable settings per worktree: %w", err)
 	}
 	file, err := path(ctx, localrepo.Git(w.Tree()), "config.worktree")
 	if err != nil {
@@ -39,8 +39,7 @@ func (w *Worktree) configure(ctx context.Context) error {
 	return os.WriteFile(file, append(had, "\n"+settings...), 0o644)
 }
 
-// alone waits for other commands that add or move worktrees: git fails where another one has not finished with the
-// repository's settings, with a worktree that it lists, or with a branch.
+// alone excludes other commands that change worktrees, because git fails on another command's unfinished changes.
 func (w *Worktree) alone(ctx context.Context, f func() error) error {
 	lock, err := lockfile.Take(ctx, filepath.Dir(w.dir)+".lock")
 	if err != nil {
@@ -50,8 +49,7 @@ func (w *Worktree) alone(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// allow sets extensions.worktreeConfig as git itself does: what only the main work tree is meant to have moves to the
-// file of that one before.
+// allow sets extensions.worktreeConfig as git itself does: it first moves the main working tree's own settings to that tree's file.
 func (w *Worktree) allow(ctx context.Context) error {
 	user := localrepo.Git(w.Repo)
 	if out, err := user.Output(ctx, "config", "--bool", "extensions.worktreeConfig"); err == nil && string(out) == "true\n" {
@@ -71,7 +69,7 @@ func (w *Worktree) allow(ctx context.Context) error {
 		out, err := user.Output(ctx, "config", "--file", shared, key)
 		value := strings.TrimSuffix(string(out), "\n")
 		if err != nil || key == "core.bare" && value != "true" {
-			continue // not set, or what every work tree has
+			continue // not set, or the same in every working tree
 		}
 		if err := user.Run(ctx, "config", "--file", main, key, value); err != nil {
 			return err
@@ -89,8 +87,7 @@ func (w *Worktree) allow(ctx context.Context) error {
 	return nil
 }
 
-// Guard gives the worktree settings of its own, and returns an error if git in it would run a program that the sandbox
-// can write all the same.
+// Guard configures the worktree and returns an error if git in it would still run a program that the sandbox can write.
 func (w *Worktree) Guard(ctx context.Context) error {
 	if _, err := os.Stat(w.Tree()); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -103,7 +100,7 @@ func (w *Worktree) Guard(ctx context.Context) error {
 		err = fmt.Errorf("git's settings name %s", found[0])
 	}
 	if err != nil {
-		return fmt.Errorf("git in %s would run what the sandbox writes there: %w: remove the setting, or take a clone, by --repo", w.Tree(), err)
+		return fmt.Errorf("git in %s would run files that the sandbox can write: %w: remove the setting, or take a clone, with --repo", w.Tree(), err)
 	}
 	return nil
 }

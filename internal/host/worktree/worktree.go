@@ -1,6 +1,5 @@
-// Package worktree makes real worktrees of the user's repository for sandboxes: the files are the user's to look at,
-// and the git directory that the sandbox sees is its own, so that nothing in it writes hooks, settings or branches of
-// the user's.
+// Package worktree creates worktrees of the user's repository for sandboxes. The sandbox gets a git directory of its
+// own, so that it cannot write the user's hooks, settings or branches.
 package worktree
 
 import (
@@ -19,73 +18,72 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Folder has the worktrees, in a state folder.
+// Folder is the directory of worktrees in a state directory.
 const Folder = "worktrees"
 
-// Where a sandbox has its parts.
+// Paths in the sandbox.
 const (
 	insideTree    = workorder.Workspace
 	insideGit     = insideTree + ".git"
 	insideObjects = insideTree + ".objects"
 )
 
-// IsPart reports whether a path of a sandbox is a Part's.
+// IsPart reports whether a path in the sandbox is the target of one of Add's mounts.
 func IsPart(inside string) bool {
 	return slices.Contains([]string{insideTree, insideTree + "/.git", insideGit, insideObjects}, inside)
 }
 
-// gitTime bounds one git command: a checkout of a large tree on a cold disk is the slowest.
+// gitTime bounds one git command; the slowest is a checkout of a large tree.
 const gitTime = 5 * time.Minute
 
-// ErrBranchExists means that the branch of a worktree is there already.
-var ErrBranchExists = errors.New("the branch is there already")
+// ErrBranchExists means that the worktree's branch or directory exists already.
+var ErrBranchExists = errors.New("the branch exists already")
 
-// Worktree is that of one sandbox.
+// Worktree is the worktree of one sandbox.
 type Worktree struct {
-	// Repo is the user's repository, Branch the branch of the worktree in it.
-	Repo, Branch string
+	Repo, Branch string // the user's repository, and the worktree's branch in it
 	dir          string
 }
 
-// Mount is a folder or file of this machine in the sandbox.
+// Mount is a directory or file of this machine in the sandbox.
 type Mount struct {
 	Source, Target string
 	ReadOnly       bool
 }
 
-// Of is the worktree of a sandbox, whether it is there or not.
+// Of returns the worktree of a sandbox, which need not exist.
 func Of(state, sandbox, repo string) *Worktree {
 	return &Worktree{Repo: repo, Branch: "sandbox-" + sandbox, dir: filepath.Join(state, Folder, sandbox)}
 }
 
-// Find is the worktree of a sandbox of which nothing else is known, by what is there of it; nil where there is nothing.
+// Find returns the worktree of a sandbox by its directory alone, or nil if there is none.
 func Find(state, sandbox string) *Worktree {
 	w := Of(state, sandbox, "")
 	if _, err := os.Lstat(w.dir); err != nil {
 		return nil
 	}
 	// The tree's .git names the repository's own directory.
-	pointer, _ := os.ReadFile(filepath.Join(w.Tree(), ".git")) // without it there are files alone
+	pointer, _ := os.ReadFile(filepath.Join(w.Tree(), ".git")) // without it Repo stays empty
 	at := strings.TrimSpace(strings.TrimPrefix(string(pointer), "gitdir: "))
 	w.Repo, _, _ = strings.Cut(at, "/worktrees/")
 	return w
 }
 
-// Tree is the folder with the files.
+// Tree is the directory with the files.
 func (w *Worktree) Tree() string { return filepath.Join(w.dir, "tree") }
 
 // own is the git directory that the sandbox sees.
 func (w *Worktree) own() string { return filepath.Join(w.dir, "git") }
 
-// Add makes it at a branch of the repository. Its files belong to the user uid:gid, where they are not the caller's own
-// (-1). After an error there is none.
+// Add creates the worktree from ref. Its files belong to uid:gid, or to the caller if uid is -1. After an error nothing
+// is left.
 func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []Mount, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
 	what := "make a worktree of " + w.Repo
 	user := localrepo.Git(w.Repo)
 	if len(localrepo.AlternateDirs(ctx, w.Repo)) > 0 {
-		return nil, fmt.Errorf("%s: it has objects of another repository: take a clone, by --repo", what)
+		return nil, fmt.Errorf("%s: it borrows objects of another repository: take a clone, with --repo", what)
 	}
 	base, err := (&localrepo.Repo{Path: w.Repo}).Commit(ctx, ref)
 	if err == nil {
@@ -97,10 +95,10 @@ func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []M
 	if err := os.MkdirAll(filepath.Dir(w.dir), 0o711); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	if err := os.RemoveAll(w.dir); err != nil { // without a tree nothing in it is the user's
+	if err := os.RemoveAll(w.dir); err != nil { // Free found no tree with the user's files
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	if err := os.Mkdir(w.dir, 0o711); err != nil { // commands of a jail are another user's
+	if err := os.Mkdir(w.dir, 0o711); err != nil { // a jail's commands run as another user
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	defer func() {
@@ -128,10 +126,10 @@ func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []M
 	}, nil
 }
 
-// Free returns an ErrBranchExists where there is something that Add would have to overwrite.
+// Free returns ErrBranchExists if Add would overwrite something.
 func (w *Worktree) Free(ctx context.Context) error {
 	if _, err := os.Lstat(w.Tree()); err == nil {
-		return fmt.Errorf("%w: %s has files of a sandbox that was not made whole, or could not be saved: look at them, then `git worktree "+
+		return fmt.Errorf("%w: %s has files of a sandbox that was incomplete or could not be saved: save what you need, then `git worktree "+
 			"remove --force %s && git branch -D %s`", ErrBranchExists, w.Tree(), w.Tree(), w.Branch)
 	}
 	if w.Head(ctx) != "" {
@@ -140,7 +138,7 @@ func (w *Worktree) Free(ctx context.Context) error {
 	return nil
 }
 
-// finish makes what the sandbox sees of a worktree at a commit.
+// finish creates what the sandbox sees of the worktree at a commit.
 func (w *Worktree) finish(ctx context.Context, at string, uid, gid int) error {
 	for _, step := range []func() error{
 		func() error { return w.Guard(ctx) }, func() error { return w.fill(ctx, at) },
@@ -156,7 +154,7 @@ func (w *Worktree) finish(ctx context.Context, at string, uid, gid int) error {
 	return give(uid, gid, w.Tree(), w.own(), filepath.Join(w.dir, "gitfile"))
 }
 
-// Gone reports whether files of the worktree were deleted without which the sandbox cannot use it.
+// Gone reports whether files were deleted that the sandbox needs.
 func (w *Worktree) Gone() bool {
 	for _, p := range []string{w.Tree(), filepath.Join(w.Tree(), ".git"), filepath.Join(w.own(), "HEAD"), filepath.Join(w.dir, "gitfile")} {
 		if _, err := os.Lstat(p); errors.Is(err, fs.ErrNotExist) {
@@ -166,8 +164,8 @@ func (w *Worktree) Gone() bool {
 	return false
 }
 
-// Rebuild recreates the deleted parts of the worktree from its branch; where that was deleted, too, from the commit
-// saved. Files that are there stay as they are. The name is that of the clone, as the sandbox's git directory has it.
+// Rebuild recreates deleted parts of the worktree from its branch, or from the commit saved if the branch was deleted.
+// Existing files stay. name is the clone's name in the sandbox's git directory.
 func (w *Worktree) Rebuild(ctx context.Context, saved, name string, uid, gid int) error {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
@@ -178,12 +176,12 @@ func (w *Worktree) Rebuild(ctx context.Context, saved, name string, uid, gid int
 		at, args = saved, []string{"worktree", "add", "--quiet", "--force", "--no-track", "-b", w.Branch, w.Tree(), saved}
 	}
 	if at == "" {
-		return fmt.Errorf("%s: the branch %s is not there either", what, w.Branch)
+		return fmt.Errorf("%s: its branch %s does not exist either", what, w.Branch)
 	}
 	if err := os.MkdirAll(w.dir, 0o711); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	// A tree without its .git is no worktree: it is kept aside with its files.
+	// A tree without .git is no worktree: keep its files aside.
 	_, err := os.Lstat(filepath.Join(w.Tree(), ".git"))
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = w.aside(); err == nil {
@@ -205,7 +203,6 @@ func (w *Worktree) Rebuild(ctx context.Context, saved, name string, uid, gid int
 	return nil
 }
 
-// writeName writes the name of the clone into the sandbox's git directory.
 func (w *Worktree) writeName(name string, uid, gid int) error {
 	root, err := os.OpenRoot(w.own())
 	if err != nil {
@@ -220,7 +217,7 @@ func (w *Worktree) writeName(name string, uid, gid int) error {
 	return err
 }
 
-// aside moves a tree away that is in the way, unless it is empty: beside the worktree's directory, which goes with the sandbox.
+// aside moves a tree that is not empty beside the worktree's directory, which is removed with the sandbox.
 func (w *Worktree) aside() error {
 	err := os.Remove(w.Tree())
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -229,9 +226,9 @@ func (w *Worktree) aside() error {
 	return os.Rename(w.Tree(), w.dir+".before-"+time.Now().UTC().Format("20060102-150405.000"))
 }
 
-// path is one of a repository's own, absolute.
+// path returns the absolute path of a file of the repository's git directory.
 func path(ctx context.Context, r git.Repo, name string) (string, error) {
-	out, err := r.Output(ctx, "-c", "safe.directory="+r.Dir, "rev-parse", "--git-path", name) // a tree may be the sandbox's user's
+	out, err := r.Output(ctx, "-c", "safe.directory="+r.Dir, "rev-parse", "--git-path", name) // the sandbox's user may own the tree
 	p := strings.TrimSuffix(string(out), "\n")
 	if !filepath.IsAbs(p) {
 		p = filepath.Join(r.Dir, p)
@@ -239,7 +236,7 @@ func path(ctx context.Context, r git.Repo, name string) (string, error) {
 	return p, err
 }
 
-// fill makes the git directory that the sandbox sees: objects are the user's, read-only, and all else is its own.
+// fill creates the git directory that the sandbox sees: the user's objects, read-only, and files of its own.
 func (w *Worktree) fill(ctx context.Context, base string) error {
 	index, err := path(ctx, localrepo.Git(w.Tree()), "index")
 	if err != nil {
@@ -274,12 +271,11 @@ func (w *Worktree) fill(ctx context.Context, base string) error {
 			return err
 		}
 	}
-	// By its time git knows the files that may have changed since.
+	// By this time git finds the files that have changed since.
 	return root.Chtimes(filepath.Join("git", "index"), st.ModTime(), st.ModTime())
 }
 
-// replace writes a new file in place of what has its name. A sandbox that had the directory can have left links there:
-// none is followed out of it.
+// replace writes a new file in place of name. It follows no link that a sandbox may have left there.
 func replace(root *os.Root, name, content string) error {
 	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
@@ -295,12 +291,11 @@ func replace(root *os.Root, name, content string) error {
 	return errors.Join(err, f.Close())
 }
 
-// sparse are the patterns of a worktree of a sparse repository, which are the user's, with their settings: what is
-// written outside of them counts for a git that knows them.
+// sparse returns the user's sparse-checkout patterns and settings, so that git in the sandbox applies them.
 func (w *Worktree) sparse(ctx context.Context) (patterns, settings string, err error) {
 	tree := localrepo.Git(w.Tree())
 	is := func(key string) bool {
-		out, _ := tree.Output(ctx, "config", "--bool", key) // one that is not set is not
+		out, _ := tree.Output(ctx, "config", "--bool", key) // fails if it is not set
 		return string(out) == "true\n"
 	}
 	if !is("core.sparseCheckout") {
@@ -317,12 +312,12 @@ func (w *Worktree) sparse(ctx context.Context) (patterns, settings string, err e
 	return string(known), fmt.Sprintf("[core]\n\tsparseCheckout = true\n\tsparseCheckoutCone = %t\n", is("core.sparseCheckoutCone")), nil
 }
 
-// quote is a text as git's configuration has it.
+// quote returns a value of git's configuration.
 func quote(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", " ").Replace(s) + `"`
 }
 
-// give gives folders to another user.
+// give changes the owner of dirs and what is in them.
 func give(uid, gid int, dirs ...string) error {
 	for _, dir := range dirs {
 		err := filepath.WalkDir(dir, func(p string, _ fs.DirEntry, err error) error {
@@ -338,12 +333,12 @@ func give(uid, gid int, dirs ...string) error {
 	return nil
 }
 
-// Follow moves the worktree's branch on to the last commit of the sandbox's own branch, which its files are at. A
-// branch to which the user has committed stays, and diverged is true.
+// Follow moves the worktree's branch to the last commit of the sandbox's own branch. If the user has committed to the
+// branch, it stays, and diverged is true.
 func (w *Worktree) Follow(ctx context.Context, last func() string) (diverged bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
-	err = w.alone(ctx, func() error { // one command after the other: the branch and the index move together
+	err = w.alone(ctx, func() error { // the branch and the index move together
 		from, to := w.Head(ctx), last()
 		if from == to {
 			return nil
@@ -361,7 +356,7 @@ func (w *Worktree) move(ctx context.Context, from, to string) error {
 	if err := user.Run(ctx, "update-ref", "refs/heads/"+w.Branch, to, from); err != nil {
 		return fmt.Errorf("move the branch %s of %s: %w", w.Branch, w.Repo, err)
 	}
-	// The index alone: no file of the sandbox's is looked at.
+	// read-tree changes only the index and reads no file of the sandbox.
 	if err := localrepo.Git(w.Tree()).Run(ctx, "-c", "safe.directory="+w.Tree(), "read-tree", to); err != nil {
 		return fmt.Errorf("move the branch %s of %s: %w", w.Branch, w.Repo, err)
 	}
@@ -371,8 +366,7 @@ func (w *Worktree) move(ctx context.Context, from, to string) error {
 	return nil
 }
 
-// close keeps the user's git out of submodules in the tree: their repositories are the sandbox's, and `git status`
-// would run what they name.
+// close marks submodules so that the user's `git status` does not enter them: the sandbox writes their repositories.
 func (w *Worktree) close(ctx context.Context) error {
 	tree := localrepo.Git(w.Tree())
 	var names strings.Builder
@@ -388,16 +382,16 @@ func (w *Worktree) close(ctx context.Context) error {
 	return tree.Run(ctx, "-c", "safe.directory="+w.Tree(), "update-index", "-z", "--skip-worktree", "--stdin")
 }
 
-// Head is the commit of the worktree's branch; "" where there is none.
+// Head is the commit of the worktree's branch, or "" if there is none.
 func (w *Worktree) Head(ctx context.Context) string {
-	at, _ := localrepo.Git(w.Repo).Resolve(ctx, "refs/heads/"+w.Branch) // of none there is none
+	at, _ := localrepo.Git(w.Repo).Resolve(ctx, "refs/heads/"+w.Branch)
 	return at
 }
 
-// Discard removes the worktree with its unused branch.
+// Discard removes the worktree and its unused branch.
 func (w *Worktree) Discard(ctx context.Context) error { return w.remove(ctx, true) }
 
-// Remove removes the worktree with its files. The branch stays with its commits.
+// Remove removes the worktree with its files. The branch stays.
 func (w *Worktree) Remove(ctx context.Context) error { return w.remove(ctx, false) }
 
 func (w *Worktree) remove(ctx context.Context, branch bool) error {
@@ -408,7 +402,7 @@ func (w *Worktree) remove(ctx context.Context, branch bool) error {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if _, err := os.Stat(w.Repo); err != nil {
-		return nil // there is nothing that knows of it
+		return nil // the repository was deleted
 	}
 	user := localrepo.Git(w.Repo)
 	if err := user.Run(ctx, "worktree", "prune", "--expire", "now"); err != nil {
