@@ -1,5 +1,5 @@
-// Package gc removes what dead commands left on an engine and in the state directory. forTask, oldTags and runtime.Instance.Leftover
-// decide, and have no input or output; Sweep carries out their decisions.
+// Package gc removes what dead commands left on an engine and in the state directory. forTask, oldTags and
+// runtime.Instance.Leftover decide without input or output; Collector.Run carries out their decisions.
 package gc
 
 import (
@@ -17,21 +17,21 @@ type Planned struct {
 	Box  runtime.Instance // for runtime.GCRemoveBox
 }
 
-// Task is the state of a task, read while its lock is held.
+// Task is the state of a task, read under its lock.
 type Task struct {
 	Record    *taskstore.Record
-	Boxes     []runtime.Instance // of its attempts
-	Engine    string             // the identity of the boxes' engine
-	Companion bool               // its companion lives
+	Boxes     []runtime.Instance // of all its attempts
+	Engine    string             // the engine's identity
+	Companion bool               // the companion is alive
 }
 
-// idle reports whether a task needs nothing or is running: then its lock is not taken.
+// idle reports whether a task is running or needs nothing. Its lock is then not taken.
 func (t Task) idle() bool {
 	r := t.Record
 	return r.Collected && len(t.Boxes) == 0 && r.Moving == 0 && !t.Companion || slices.ContainsFunc(t.Boxes, runtime.Instance.Running)
 }
 
-// forTask decides what to do for a task without a follower: collect it, and remove the boxes that are not kept.
+// forTask decides what to do for a task that no command follows: collect it, and remove boxes that are not kept.
 func forTask(t Task) (todo []Planned) {
 	r := t.Record
 	last := func(b runtime.Instance) bool { return b.Labels[workorder.LabelAttempt] == r.AttemptID }
@@ -48,19 +48,19 @@ func forTask(t Task) (todo []Planned) {
 	attempts := r.Attempts()
 	for _, b := range t.Boxes {
 		i := slices.IndexFunc(attempts, func(a taskstore.Attempt) bool { return a.ID == b.Labels[workorder.LabelAttempt] })
-		// The box that is collected is removed by its collection, or stays.
+		// Collecting removes its own box, or keeps it.
 		if i >= 0 && !attempts[i].Keep && (r.Collected || !last(b)) {
 			todo = append(todo, Planned{runtime.GCRemoveBox, b})
 		}
 	}
 	if t.Companion {
-		todo = append(todo, Planned{Kind: runtime.GCEndCompanion}) // done only if the task is collected by then
+		todo = append(todo, Planned{Kind: runtime.GCEndCompanion}) // skipped if the task is still uncollected by then
 	}
 	return todo
 }
 
-// oldTags returns the tags of images that other versions built, and of prepared images that no run uses any more. Images that a user
-// made from these inherit the labels: only their tags differ.
+// oldTags returns the tags of images that other versions built, and of unused prepared images. It returns tags and not
+// labels, because images that a user builds from these inherit the labels.
 func oldTags(images []provision.BuiltImage) (tags []string) {
 	for _, i := range images {
 		if i.Used {

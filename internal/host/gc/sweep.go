@@ -19,11 +19,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// doTime bounds one action, for an engine that starts it and never ends it. The longest action is collecting, which
-// has a bound of its own; the next one is removing gigabytes on a slow disk.
+// doTime bounds one action. Collecting, the longest one, has its own bound; then comes removing gigabytes on a slow disk.
 const doTime = launch.CollectTimeout + time.Minute
 
-// Engine is the part of an engine that a sweep needs.
+// Engine is the part of an engine that a Collector needs.
 type Engine interface {
 	Instances(ctx context.Context, labels map[string]string) ([]runtime.Instance, error)
 	Info(ctx context.Context) (runtime.Info, error)
@@ -33,26 +32,26 @@ type Engine interface {
 // Images manages the images that this program built.
 type Images interface {
 	List(ctx context.Context) ([]provision.BuiltImage, error)
-	// Remove removes a tag, and the image if that was its last one and nothing uses it.
+	// Remove removes a tag, and the image if nothing else uses it.
 	Remove(ctx context.Context, tag string) error
 }
 
-// Collector is one round of upkeep.
+// Collector removes leftovers once.
 type Collector struct {
 	Store   *taskstore.Store
 	Engine  Engine
-	Images  Images          // if nil, images are left alone
+	Images  Images          // nil skips images
 	Volumes runtime.Volumes // nil if the engine has none
-	Cache   string          // the volume of the layer cache, to be removed too; if empty it is left alone
+	Cache   string          // the volume of the layer cache; "" keeps it
 	Collect func(context.Context, *taskstore.Record) error
 	DryRun  bool
 
-	engine string // its identity
+	engine string // identity
 	done   []runtime.GCAction
 	errs   []error
 }
 
-// OwnInstances lists a state folder's boxes on the engine, also those of older versions.
+// OwnInstances lists a state directory's boxes on the engine, including those of older versions.
 func OwnInstances(ctx context.Context, e Engine, st *taskstore.Store, labels map[string]string) (boxes []runtime.Instance, err error) {
 	own, err := st.Owner(false)
 	if err != nil {
@@ -70,7 +69,7 @@ func OwnInstances(ctx context.Context, e Engine, st *taskstore.Store, labels map
 	return boxes, nil
 }
 
-// Run carries out the sweep. If it returns no list, it has not looked at anything.
+// Run removes the leftovers. A nil list means that it looked at nothing.
 func (c *Collector) Run(ctx context.Context) ([]runtime.GCAction, error) {
 	boxes, err := OwnInstances(ctx, c.Engine, c.Store, nil)
 	if err != nil {
@@ -87,8 +86,8 @@ func (c *Collector) Run(ctx context.Context) ([]runtime.GCAction, error) {
 	}
 	records, unread := c.Store.List()
 	for _, r := range records {
-		// Boxes of an attempt that its task does not know: the task was deleted by hand and begun again.
-		// The boxes were listed before the records, and a record knows its box before the engine does.
+		// A box of an attempt that its task does not know: the task was deleted by hand and created again. A record names its
+		// box before the engine has it, and the boxes were listed first.
 		known := slices.DeleteFunc(byTask[r.TaskID], func(b runtime.Instance) bool {
 			forgotten := !r.Knows(b.Labels[workorder.LabelAttempt])
 			if forgotten {
@@ -100,7 +99,7 @@ func (c *Collector) Run(ctx context.Context) ([]runtime.GCAction, error) {
 		delete(byTask, r.TaskID)
 	}
 	for id, boxes := range byTask {
-		// If a task's record cannot be read, its boxes may hold the only copy of its work.
+		// The boxes of an unreadable record may hold the only copy of its work.
 		if _, err := c.Store.Load(id); !errors.Is(err, taskstore.ErrNotFound) {
 			continue
 		}
@@ -120,10 +119,10 @@ func (c *Collector) Run(ctx context.Context) ([]runtime.GCAction, error) {
 	return c.done, errors.Join(append(c.errs, unread)...)
 }
 
-// do carries out an action, or only names it in a dry run.
+// do carries out an action, or only reports it in a dry run.
 func (c *Collector) do(ctx context.Context, do runtime.GCKind, target string, fn func(context.Context) error) {
 	if ctx.Err() != nil {
-		return // the user has interrupted: the next sweep does the rest
+		return // the next run does the rest
 	}
 	act := runtime.GCAction{Action: do, Target: target}
 	if !c.DryRun {
@@ -143,7 +142,7 @@ func (c *Collector) failed(err error) {
 	}
 }
 
-// task cares for one task. A command that follows it, or is about to continue it, holds its lock.
+// task handles one task. A command that follows or continues it holds its lock.
 func (c *Collector) task(ctx context.Context, r *taskstore.Record, boxes []runtime.Instance) {
 	t := Task{Record: r, Boxes: boxes, Engine: c.engine, Companion: r.Companion.Alive()}
 	if t.idle() {
@@ -171,7 +170,7 @@ func (c *Collector) task(ctx context.Context, r *taskstore.Record, boxes []runti
 		case runtime.GCRemoveBox:
 			c.removeBox(ctx, todo.Box)
 		case runtime.GCEndCompanion:
-			// Collecting ends it, too; a task that could not be collected may need it.
+			// Collecting also ends it. A task that could not be collected may need it.
 			if p := r.Companion; r.Collected && p.Alive() {
 				c.do(ctx, runtime.GCEndCompanion, r.TaskID, func(context.Context) error { return end(p) })
 			}
@@ -190,7 +189,7 @@ func (c *Collector) removeBox(ctx context.Context, b runtime.Instance) {
 	c.do(ctx, runtime.GCRemoveBox, b.Name, func(ctx context.Context) error { return c.Engine.Remove(ctx, b.ID) })
 }
 
-// removeOrphans removes a box of this user that has no record.
+// removeOrphans removes a box of this user without a record.
 func (c *Collector) removeOrphans(ctx context.Context, b runtime.Instance) {
 	if b.Leftover(time.Now()) {
 		c.removeBox(ctx, b)
@@ -209,7 +208,7 @@ func (c *Collector) volumes(ctx context.Context) {
 	}
 }
 
-// cache removes the volume that all boxes of the engine share, of every owner.
+// cache removes the volume that all boxes of the engine share.
 func (c *Collector) cache(ctx context.Context) {
 	boxes, err := c.Engine.Instances(ctx, map[string]string{workorder.LabelTask: ""})
 	if err != nil {
@@ -217,7 +216,7 @@ func (c *Collector) cache(ctx context.Context) {
 		return
 	}
 	if i := slices.IndexFunc(boxes, runtime.Instance.Running); i >= 0 {
-		c.failed(fmt.Errorf("remove the layer cache: %s runs and uses it: stop it, or wait for its end", boxes[i].Name))
+		c.failed(fmt.Errorf("remove the layer cache: %s is running and uses it: stop it, or wait for its end", boxes[i].Name))
 		return
 	}
 	if !c.DryRun {

@@ -1,4 +1,4 @@
-// Package lockfile is a lock between processes that is a file, and whose holder may remove the file.
+// Package lockfile provides locks between processes, which are files that the holder may remove.
 package lockfile
 
 import (
@@ -15,10 +15,10 @@ import (
 // poll is the pause between two tries.
 const poll = 10 * time.Millisecond
 
-// Lock is a lock that this process holds. The kernel releases that of a process that dies.
+// Lock is a lock that this process holds. The kernel releases it when the process dies.
 type Lock struct{ f *flock.Flock }
 
-// Take takes the lock, and waits for its holder until ctx ends. The error is fs.ErrNotExist where the file's folder is not there.
+// Take waits for the lock until ctx ends. The error is fs.ErrNotExist if the file's directory is missing.
 func Take(ctx context.Context, path string) (*Lock, error) {
 	for {
 		f, err := try(path)
@@ -53,16 +53,15 @@ func try(path string) (*flock.Flock, error) {
 	}
 	_ = f.Unlock()
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // its holder removed it: the next try creates another
+		return nil, nil // the holder removed it: the next try creates it
 	}
 	return nil, err
 }
 
-// Release lets others have the lock.
 func (l *Lock) Release() { _ = l.f.Unlock() }
 
-// Remove removes the file and releases the lock: who waits for it creates another one.
+// Remove removes the file and releases the lock. A waiting process creates the file again.
 func (l *Lock) Remove() {
-	_ = os.Remove(l.f.Path()) // a file that stays is a lock without a holder
+	_ = os.Remove(l.f.Path()) // a remaining file is an unheld lock
 	l.Release()
 }

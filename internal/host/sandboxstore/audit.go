@@ -16,19 +16,16 @@ import (
 )
 
 const (
-	// auditFile has what was done to sandboxes, a JSON line each, and auditFile+".1" what was before that.
-	auditFile = "audit.jsonl"
-	// maxAudit bounds each of the two, in bytes: some 10,000 commands.
-	maxAudit = 2 << 20
-	// maxLine bounds a line that is read, in bytes.
-	maxLine = 64 << 10
+	auditFile = "audit.jsonl" // one JSON event per line; older events are in auditFile+".1"
+	maxAudit  = 2 << 20       // bytes of each file: about 10,000 commands
+	maxLine   = 64 << 10      // bytes
 )
 
 // Values of Event.Event.
 const (
 	EventCreated        = "created"
 	EventRecreated      = "recreated" // from its record
-	EventStarted        = "started"   // again
+	EventStarted        = "started"   // after a stop
 	EventStopped        = "stopped"
 	EventRemoved        = "removed"
 	EventExecuted       = "executed"
@@ -41,27 +38,25 @@ const (
 // oldEvents are the values of older versions that differ.
 var oldEvents = map[string]string{"renewed": EventRecreated, "network": EventNetworkChanged}
 
-// Event is one line. It has neither arguments nor variables of commands: these may be secret.
+// Event is one line. It has no arguments and variables of commands, which may be secret.
 type Event struct {
-	At      time.Time `json:"at"`
-	Sandbox string    `json:"sandbox"`
-	Event   string    `json:"event"`
-	// Program, Code, Millis and Background are of a command; that of the background has no end yet.
-	Program    string `json:"program,omitempty"`
-	Code       *int   `json:"exit_code,omitempty"`
-	Millis     int64  `json:"ms,omitempty"`
-	Background bool   `json:"background,omitempty"`
-	// Detail is the image, the network or the snapshot.
-	Detail string `json:"detail,omitempty"`
+	At         time.Time `json:"at"`
+	Sandbox    string    `json:"sandbox"`
+	Event      string    `json:"event"`
+	Program    string    `json:"program,omitempty"`   // this and the next three are of a command
+	Code       *int      `json:"exit_code,omitempty"` // nil for a command in the background
+	Millis     int64     `json:"ms,omitempty"`
+	Background bool      `json:"background,omitempty"`
+	Detail     string    `json:"detail,omitempty"` // the image, the network or the snapshot
 }
 
-// Bounds of what an event has, in bytes, so that a line is one that is read.
+// Bounds of an event's values, in bytes, so that a line is shorter than maxLine.
 const (
 	maxProgram = 200
 	maxDetail  = 1000
 )
 
-// AppendEvent adds an event to the log, and truncates a log that is too long first.
+// AppendEvent appends an event to the audit log. A file that is too long becomes the older one.
 func (s *Store) AppendEvent(e Event) error {
 	e.Program, e.Detail = e.Program[:min(len(e.Program), maxProgram)], e.Detail[:min(len(e.Detail), maxDetail)]
 	b, err := json.Marshal(e)
@@ -69,28 +64,28 @@ func (s *Store) AppendEvent(e Event) error {
 		return err
 	}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return fmt.Errorf("note what was done to sandbox %s: %w", e.Sandbox, err)
+		return fmt.Errorf("write the audit log for sandbox %s: %w", e.Sandbox, err)
 	}
 	path := filepath.Join(s.dir, auditFile)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
-		return fmt.Errorf("note what was done to sandbox %s: %w", e.Sandbox, err)
+		return fmt.Errorf("write the audit log for sandbox %s: %w", e.Sandbox, err)
 	}
 	defer f.Close()
-	// One write, so that lines of several processes are never mixed.
+	// One write, so that lines of several processes do not mix.
 	_, err = f.Write(append(b, '\n'))
 	if st, serr := f.Stat(); err == nil && serr == nil && st.Size() > maxAudit {
 		err = rotate(f, path)
 	}
 	if err != nil {
-		return fmt.Errorf("note what was done to sandbox %s: %w", e.Sandbox, err)
+		return fmt.Errorf("write the audit log for sandbox %s: %w", e.Sandbox, err)
 	}
 	return nil
 }
 
-// rotate puts the file aside, unless another process just did.
+// rotate renames the full file, unless another process just did.
 func rotate(f *os.File, path string) error {
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil { // held for a rename
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil { // closing the file releases it
 		return err
 	}
 	mine, err := f.Stat()
@@ -103,13 +98,13 @@ func rotate(f *os.File, path string) error {
 	return os.Rename(path, path+".1")
 }
 
-// History is what was done to a sandbox, oldest first: also to one that is gone.
+// History returns the events of a sandbox, which may be gone, oldest first.
 func (s *Store) History(name string) ([]Event, error) {
 	all, err := s.HistoryOfAll()
 	return slices.DeleteFunc(all, func(e Event) bool { return e.Sandbox != name }), err
 }
 
-// HistoryOfAll is what was done to all sandboxes, oldest first. Lines that are no events are left out.
+// HistoryOfAll returns the events of all sandboxes, oldest first. It skips damaged lines.
 func (s *Store) HistoryOfAll() ([]Event, error) {
 	all := []Event{}
 	for _, file := range []string{auditFile + ".1", auditFile} {
@@ -118,7 +113,7 @@ func (s *Store) HistoryOfAll() ([]Event, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read what was done to sandboxes: %w", err)
+			return nil, fmt.Errorf("read the audit log: %w", err)
 		}
 		lines := bufio.NewScanner(f)
 		lines.Buffer(nil, maxLine)
@@ -132,7 +127,7 @@ func (s *Store) HistoryOfAll() ([]Event, error) {
 		err = lines.Err()
 		_ = f.Close()
 		if err != nil {
-			return nil, fmt.Errorf("read what was done to sandboxes: %w", err)
+			return nil, fmt.Errorf("read the audit log: %w", err)
 		}
 	}
 	return all, nil

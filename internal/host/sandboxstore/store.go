@@ -1,5 +1,5 @@
-// Package sandboxstore stores records of standalone sandboxes, from which they are recreated, and their history. What the
-// runtime has of a sandbox is authoritative.
+// Package sandboxstore stores records of standalone sandboxes, from which they are recreated, and their audit log. The
+// runtime stays authoritative for a sandbox's state.
 package sandboxstore
 
 import (
@@ -18,53 +18,49 @@ import (
 )
 
 const (
-	// Folder is the registry's in a state folder. That of a sandbox is named after it; its port forwarder has files of its own in it.
-	Folder     = "registry"
-	recordFile = "record.json"
-	// creationFile is there while a sandbox is made.
-	creationFile = "creation.json"
+	// Folder is the store's directory in a state directory. It has a directory per sandbox, which its port forwarder uses, too.
+	Folder       = "registry"
+	recordFile   = "record.json"
+	creationFile = "creation.json" // exists while the sandbox is created
 	lockFile     = "lock"
 )
 
-// Store has the records and the audit log of standalone sandboxes, in a state directory.
+// Store has the records and the audit log of standalone sandboxes.
 type Store struct{ dir string }
 
-// New returns that of a state folder. It makes nothing.
+// New returns the store of a state directory, and creates nothing.
 func New(stateDir string) *Store { return &Store{filepath.Join(stateDir, Folder)} }
 
-// Record is what is kept of a sandbox.
+// Record describes a sandbox.
 type Record struct {
-	Runtime string `json:"runtime"`
-	// Engine is the identity of the engine that has it, and Host is where that was; empty for runtimes without an engine.
-	Engine string `json:"engine,omitempty"`
-	Host   string `json:"host,omitempty"`
-	// Spec is what it was made of.
-	Spec    json.RawMessage `json:"spec"`
+	Runtime string          `json:"runtime"`
+	Engine  string          `json:"engine,omitempty"` // the engine's identity; "" without an engine
+	Host    string          `json:"host,omitempty"`   // the engine's address
+	Spec    json.RawMessage `json:"spec"`             // what the sandbox was created from
 	Created time.Time       `json:"created"`
 }
 
-// Dir is the folder of a sandbox, whether it is there or not.
+// Dir is the directory of a sandbox, which need not exist.
 func (s *Store) Dir(name string) string { return filepath.Join(s.dir, name) }
 
-// Save writes a sandbox's record.
 func (s *Store) Save(name string, rec Record) error {
 	b, err := json.Marshal(rec)
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(s.Dir(name), 0o700); err != nil {
-		return fmt.Errorf("keep what sandbox %s was made of: %w", name, err)
+		return fmt.Errorf("save the record of sandbox %s: %w", name, err)
 	}
 	path := filepath.Join(s.Dir(name), recordFile)
-	if st, err := os.Lstat(path); err == nil && st.IsDir() { // a damaged one
+	if st, err := os.Lstat(path); err == nil && st.IsDir() { // damaged
 		if err := os.RemoveAll(path); err != nil {
-			return fmt.Errorf("keep what sandbox %s was made of: %w", name, err)
+			return fmt.Errorf("save the record of sandbox %s: %w", name, err)
 		}
 	}
 	return statedir.WriteFile(path, append(b, '\n'), 0o600)
 }
 
-// Load reads a sandbox's record; the error is fs.ErrNotExist where there is none.
+// Load reads a sandbox's record, or returns fs.ErrNotExist.
 func (s *Store) Load(name string) (rec Record, err error) {
 	path := filepath.Join(s.Dir(name), recordFile)
 	b, err := os.ReadFile(path)
@@ -77,22 +73,19 @@ func (s *Store) Load(name string) (rec Record, err error) {
 	return rec, nil
 }
 
-// Creation is what a command does that makes or recreates a sandbox. It is kept until the sandbox is complete: where
-// that command was killed, another one completes it.
+// Creation describes a command that creates or recreates a sandbox. If that command is killed, the next one completes it.
 type Creation struct {
 	Record
-	// New reports that the sandbox did not exist before; then its worktree, if any, has no owner either.
-	New bool `json:"new,omitempty"`
-	// Snapshot is the image that the sandbox is made of in place of its spec's.
-	Snapshot string `json:"snapshot,omitempty"`
-	// Restore brings back what was saved of the sandbox before.
-	Restore bool `json:"restore,omitempty"`
-	// Event and Detail are what is noted of the complete sandbox.
+	// New means that the sandbox did not exist before, so that nobody owns its worktree.
+	New      bool   `json:"new,omitempty"`
+	Snapshot string `json:"snapshot,omitempty"` // the image to use instead of the spec's
+	Restore  bool   `json:"restore,omitempty"`  // restore what was saved of the former sandbox
+	// Event and Detail are the event of the complete sandbox.
 	Event  string `json:"event"`
 	Detail string `json:"detail,omitempty"`
 }
 
-// Begin writes that a sandbox is being made, in place of an earlier Creation.
+// Begin records the start of a creation, and replaces an earlier one.
 func (s *Store) Begin(name string, c Creation) error {
 	b, err := json.Marshal(c)
 	if err != nil {
@@ -104,7 +97,7 @@ func (s *Store) Begin(name string, c Creation) error {
 	return statedir.WriteFile(filepath.Join(s.Dir(name), creationFile), append(b, '\n'), 0o600)
 }
 
-// Begun returns what Begin wrote, and whether there is anything; a damaged file is an empty Creation.
+// Begun returns what Begin wrote. A damaged file is an empty Creation.
 func (s *Store) Begun(name string) (c Creation, begun bool) {
 	b, err := os.ReadFile(filepath.Join(s.Dir(name), creationFile))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
@@ -128,7 +121,7 @@ func (s *Store) Complete(name string) error {
 	return nil
 }
 
-// Names are the folders of sandboxes, with or without a record.
+// Names returns the names of sandboxes with a directory, with or without a record.
 func (s *Store) Names() (names []string, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -142,20 +135,18 @@ func (s *Store) Names() (names []string, err error) {
 	return names, err
 }
 
-// Remove removes a sandbox's record, and its Creation.
+// Remove removes a sandbox's record and Creation.
 func (s *Store) Remove(name string) error {
-	// Also a folder in its place.
 	if err := errors.Join(s.Complete(name), os.RemoveAll(filepath.Join(s.Dir(name), recordFile))); err != nil {
-		return fmt.Errorf("forget sandbox %s: %w", name, err)
+		return fmt.Errorf("remove the record of sandbox %s: %w", name, err)
 	}
 	s.tidy(name)
 	return nil
 }
 
-// tidy removes a folder without files.
-func (s *Store) tidy(name string) { _ = os.Remove(s.Dir(name)) } // one that has some stays
+func (s *Store) tidy(name string) { _ = os.Remove(s.Dir(name)) } // fails if it has files
 
-// Lock keeps other commands from making or removing the sandbox until unlock is called, and waits for those that do until ctx ends.
+// Lock excludes other commands that create or remove the sandbox until unlock. It waits for them until ctx ends.
 func (s *Store) Lock(ctx context.Context, name string) (unlock func(), err error) {
 	for {
 		if err := os.MkdirAll(s.Dir(name), 0o700); err != nil {
@@ -163,7 +154,7 @@ func (s *Store) Lock(ctx context.Context, name string) (unlock func(), err error
 		}
 		l, err := lockfile.Take(ctx, filepath.Join(s.Dir(name), lockFile))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // the folder was removed with the sandbox meanwhile
+			continue // the directory was removed with the sandbox
 		}
 		if err != nil {
 			return nil, fmt.Errorf("lock sandbox %s: %w", name, err)

@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LogFile is a bounded log of this user in a directory where others may write, too. Several programs may write to it.
+// LogFile is a bounded log of this user in a directory where others may write. Several programs may write to it.
 type LogFile struct {
 	mu   sync.Mutex
 	f    *os.File
 	most int64
 }
 
-// OpenLog opens a log, which is made where it is not there, and emptied when it would have more than most bytes. A file of
-// somebody else, a link, and what is no file is refused.
+// OpenLog opens or creates a log, which is emptied before it would exceed most bytes. It refuses links, special files and
+// files of other users.
 func OpenLog(path string, most int64) (*LogFile, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -28,7 +28,7 @@ func OpenLog(path string, most int64) (*LogFile, error) {
 	return &LogFile{f: f, most: most}, nil
 }
 
-// ownFile makes sure that a file is this user's alone. It closes one that is not.
+// ownFile makes sure that a file belongs to this user alone, and closes any other.
 func ownFile(f *os.File) (err error) {
 	defer func() {
 		if err != nil {
@@ -42,10 +42,9 @@ func ownFile(f *os.File) (err error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink != 1 || int(st.Uid) != os.Geteuid() {
 		return fmt.Errorf("it is not this user's file: %w", os.ErrPermission)
 	}
-	return f.Chmod(0o600) // a process that opened it earlier can read what is written
+	return f.Chmod(0o600) // others may have made it readable
 }
 
-// Write appends a line.
 func (l *LogFile) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,5 +56,4 @@ func (l *LogFile) Write(b []byte) (int, error) {
 	return l.f.Write(b)
 }
 
-// Close closes it.
 func (l *LogFile) Close() error { return l.f.Close() }

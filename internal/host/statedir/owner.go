@@ -16,19 +16,17 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// ownerFile has the owner of this state folder's boxes.
+// ownerFile has the owner of the state directory's boxes.
 const ownerFile = "owner.json"
 
-// Owner is the label of a state folder's boxes, on every engine.
+// Owner is the label of a state directory's boxes, on every engine.
 type Owner struct {
-	// ID is drawn once, so that boxes keep their owner when the machine is renamed or the folder is moved. It
-	// contains the folder's path of that time, for people who find such a box elsewhere.
-	ID string `json:"id"`
-	// LegacyID is the label of older versions, if there can be boxes with it.
-	LegacyID string `json:"was,omitempty"`
+	// ID is random, so that it outlives a renamed machine or a moved directory. It includes the directory's first path for readers.
+	ID       string `json:"id"`
+	LegacyID string `json:"was,omitempty"` // the label of older versions, if boxes may have it
 }
 
-// Labels are the values of the boxes' label.
+// Labels returns the values of the boxes' label.
 func (o Owner) Labels() (list []string) {
 	for _, l := range []string{o.ID, o.LegacyID} {
 		if l != "" {
@@ -41,17 +39,17 @@ func (o Owner) Labels() (list []string) {
 // Make creates the state directory if it is missing.
 func Make(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return exiterr.New(workorder.ExitGeneral, fmt.Errorf("make state folder: %w", err),
-			"choose one that you may write to: SANDBOX_AGENT_STATE_DIR, or XDG_STATE_HOME")
+		return exiterr.New(workorder.ExitGeneral, fmt.Errorf("create the state directory: %w", err),
+			"choose a directory that you may write to, with SANDBOX_AGENT_STATE_DIR or XDG_STATE_HOME")
 	}
 	return nil
 }
 
-// TaskIDs returns the ids of the tasks that have a directory in the state directory.
+// TaskIDs returns the ids of the tasks with a directory in the state directory.
 func TaskIDs(dir string) (ids []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("read state folder: %w", err)
+		return nil, fmt.Errorf("read the state directory: %w", err)
 	}
 	for _, e := range entries {
 		if workorder.ValidTaskID(e.Name()) {
@@ -61,8 +59,7 @@ func TaskIDs(dir string) (ids []string, err error) {
 	return ids, nil
 }
 
-// OwnerOf returns the state directory's owner, and draws one if there is none. A missing directory has no boxes: it is created only with
-// first, for a first task.
+// OwnerOf returns the state directory's owner, and creates one if there is none. It creates a missing directory only if first is true.
 func OwnerOf(dir string, first bool) (o Owner, err error) {
 	path := filepath.Join(dir, ownerFile)
 	if o, err = readOwner(path); !errors.Is(err, fs.ErrNotExist) {
@@ -88,7 +85,7 @@ func OwnerOf(dir string, first bool) (o Owner, err error) {
 		return o, err
 	}
 	if err := CreateFile(path, append(b, '\n'), 0o600); err != nil && !errors.Is(err, fs.ErrExist) { // another process may be faster
-		return Owner{}, fmt.Errorf("write the owner of the state folder: %w", err)
+		return Owner{}, fmt.Errorf("write the owner of the state directory: %w", err)
 	}
 	return readOwner(path)
 }
@@ -96,18 +93,18 @@ func OwnerOf(dir string, first bool) (o Owner, err error) {
 func readOwner(path string) (o Owner, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return o, fmt.Errorf("read the owner of the state folder: %w", err)
+		return o, fmt.Errorf("read the owner of the state directory: %w", err)
 	}
 	if err = json.Unmarshal(b, &o); err == nil && o.ID == "" {
 		err = errors.New("it names none")
 	}
 	if err != nil {
-		return Owner{}, fmt.Errorf("the owner of the state folder is damaged: %s: %w: remove the file when none of its sandboxes runs", path, err)
+		return Owner{}, fmt.Errorf("the owner of the state directory is damaged: %s: %w: remove the file when none of its sandboxes runs", path, err)
 	}
 	return o, nil
 }
 
-// oldOwner is the label of older versions: the user, the machine's name and the state folder.
+// oldOwner is the label of older versions.
 func oldOwner(stateDir string) string {
 	name := strconv.Itoa(os.Getuid())
 	if u, err := user.Current(); err == nil {

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// zombie is the state of a dead process whose parent has not waited for it (SZOMB of sys/proc.h).
+// zombie is SZOMB of sys/proc.h: a dead process that its parent has not waited for.
 const zombie = 5
 
-// startTime is the time of day at which the process began; empty if it is dead.
+// startTime is the process's start, or "" if it is dead.
 func startTime(pid int) string {
 	k, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	if err != nil || int(k.Proc.P_pid) != pid || k.Proc.P_stat == zombie {
@@ -18,5 +18,5 @@ func startTime(pid int) string {
 	return fmt.Sprintf("%d.%06d", k.Proc.P_starttime.Sec, k.Proc.P_starttime.Usec)
 }
 
-// bootID is not needed: start times are times of day.
+// bootID is unnecessary, because start times are absolute.
 func bootID() string { return "" }

@@ -9,30 +9,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// signal never reaches another process, even if this one ends at this moment and its id is reused.
+// signal never reaches another process, even if this one ends now and its id is reused.
 func (p *Process) signal(sig unix.Signal) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
-		return unix.Kill(p.PID, sig) // a kernel before 5.3, or a filter that does not know the call
+		return unix.Kill(p.PID, sig) // a kernel before 5.3, or a seccomp filter
 	}
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	// Checked again: if it is this process now, it was so when the descriptor was made.
+	// If it is this process now, the descriptor is of this process.
 	if !p.Alive() {
 		return unix.ESRCH
 	}
 	return unix.PidfdSendSignal(fd, sig, nil, 0)
 }
 
-// startTime is field 22 of /proc/<pid>/stat; empty for a missing process, and for a zombie, which is dead.
+// startTime is field 22 of /proc/<pid>/stat, or "" for a missing process or a zombie.
 func startTime(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return ""
 	}
-	// The command name is in parentheses and may hold anything.
+	// The command name is in parentheses and may contain anything.
 	s := string(b)
 	f := strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
 	if len(f) < 20 || f[0] == "Z" || f[0] == "X" {
@@ -41,8 +41,8 @@ func startTime(pid int) string {
 	return f[19]
 }
 
-// bootID identifies the machine's boot: start times count from it.
+// bootID identifies the machine's boot, from which start times count.
 func bootID() string {
-	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without it, the start time alone must do
+	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without it, the start time must do
 	return strings.TrimSpace(string(b))
 }

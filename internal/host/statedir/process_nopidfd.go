@@ -4,5 +4,5 @@ package statedir
 
 import "golang.org/x/sys/unix"
 
-// signal relies on the check right before it: this system has no process handles.
+// signal relies on the check before it, because this system has no process handles.
 func (p *Process) signal(sig unix.Signal) error { return unix.Kill(p.PID, sig) }

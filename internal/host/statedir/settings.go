@@ -10,20 +10,17 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 )
 
-// Settings are the user's, or the defaults.
+// Settings are the user's settings, with defaults.
 type Settings struct {
-	// File is where they are, or would be.
-	File     string
+	File     string // its path; it may be missing
 	Security Security
 }
 
-// Security is what of the machine's safety the user decides.
 type Security struct {
-	// RequireSandbox refuses sandboxes that isolate nothing. It is the default.
-	RequireSandbox bool
+	RequireSandbox bool // refuses sandboxes without isolation; the default
 }
 
-// SettingsDir is the configuration folder; "" where the environment names none.
+// SettingsDir is the configuration directory, or "" without XDG_CONFIG_HOME and HOME.
 func SettingsDir(getenv func(string) string) string {
 	dir := getenv("XDG_CONFIG_HOME")
 	switch home := getenv("HOME"); {
@@ -38,8 +35,7 @@ func SettingsDir(getenv func(string) string) string {
 	return filepath.Join(dir, "sandbox-agent")
 }
 
-// LoadSettings reads the settings by the environment. Without a file they are the defaults; a file that is wrong is an error,
-// with all that is wrong.
+// LoadSettings reads the settings, or the defaults if there is no file. The error lists all mistakes.
 func LoadSettings(getenv func(string) string) (Settings, error) {
 	s := Settings{Security: Security{RequireSandbox: true}}
 	dir := SettingsDir(getenv)
@@ -60,7 +56,6 @@ func LoadSettings(getenv func(string) string) (Settings, error) {
 	return s, nil
 }
 
-// settingsKeys are those of the file.
 var settingsKeys = &yamlkeys.Schema{Kind: yamlkeys.Object, Keys: []yamlkeys.Key{{
 	Name: "security", Schema: &yamlkeys.Schema{Kind: yamlkeys.Object, Keys: []yamlkeys.Key{{
 		Name: "require_sandbox", Schema: &yamlkeys.Schema{Kind: yamlkeys.Boolean},

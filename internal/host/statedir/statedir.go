@@ -1,5 +1,5 @@
-// Package statedir is what all parts of the host do in the state directory: find it, write files that are complete or absent even after a
-// crash of the machine, and name processes whose ids may be reused.
+// Package statedir finds the state directory, writes its files atomically and durably, and identifies processes whose
+// ids may be reused.
 package statedir
 
 import (
@@ -29,18 +29,16 @@ func DefaultDir(getenv func(string) string) (string, error) {
 	return filepath.Join(home, ".local", "state", "sandbox-agent"), nil
 }
 
-// WriteFile writes a file atomically and durably: a reader, also after a crash
-// of the machine, sees the old content or the new one.
+// WriteFile replaces a file atomically and durably.
 func WriteFile(path string, b []byte, mode fs.FileMode) error {
 	err := renameio.WriteFile(path, b, mode, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(mode))
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	return syncDir(filepath.Dir(path)) // the library does not
+	return syncDir(filepath.Dir(path)) // renameio does not
 }
 
-// CreateFile writes a new file atomically and durably. If the file exists, also because another process was faster, it is not
-// changed and the error is fs.ErrExist.
+// CreateFile creates a file atomically and durably. It does not change an existing file, and returns fs.ErrExist.
 func CreateFile(path string, b []byte, mode fs.FileMode) error {
 	part := path + "." + rand.Text()
 	if err := WriteFile(part, b, mode); err != nil {
@@ -48,7 +46,7 @@ func CreateFile(path string, b []byte, mode fs.FileMode) error {
 	}
 	err := os.Link(part, path)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
-		// A file system without links: of two processes at the same moment, the last one wins.
+		// A file system without links: if two processes do this at once, the last one wins.
 		if _, serr := os.Lstat(path); errors.Is(serr, fs.ErrNotExist) {
 			err = os.Rename(part, path)
 		}
@@ -62,17 +60,17 @@ func CreateFile(path string, b []byte, mode fs.FileMode) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// SyncDir makes the creations, renames and removals in a directory survive a crash of the machine.
+// SyncDir makes changes of a directory's entries survive a crash of the machine.
 func SyncDir(dir string) error { return syncDir(dir) }
 
-// syncDir is a variable, so that a test can see when it is called.
+// syncDir is a variable for tests.
 var syncDir = func(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	// Some file systems do not support the call: they keep the order themselves, or give no guarantee.
+	// Some file systems do not support the call.
 	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTSUP) {
 		return fmt.Errorf("sync directory %s: %w", dir, err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// AttemptsDir is the folder in a task's output with the output of former attempts.
+// AttemptsDir is the directory in a task's output with the output of earlier attempts.
 const AttemptsDir = "attempts"
 
 // Attempt is the host's record of an attempt before the last one.
@@ -31,20 +31,17 @@ type Attempt struct {
 	Keep        bool              `json:"keep,omitempty"`
 }
 
-// Detected is the ProjectBy of a task without a project file: its project was made of the repository's files.
+// Detected is the ProjectBy of a task whose project was detected from the repository's files.
 const Detected = "detected"
 
-// Request is what the user requested beside the task.
+// Request is what the user requested besides the task.
 type Request struct {
-	// ProjectFile is the absolute path of the project file, or the project's name if it is built in.
-	ProjectFile string `json:"project_file,omitempty"`
-	// ProjectBy is how the project was named; the values are Detected and those of package resolve.
-	ProjectBy string `json:"project_by,omitempty"`
-	// Overrides are the values given in place of the project's, by flag.
-	Overrides map[string]string `json:"overrides,omitempty"`
+	ProjectFile string            `json:"project_file,omitempty"` // absolute, or the name of a built-in project
+	ProjectBy   string            `json:"project_by,omitempty"`   // Detected or a value of package resolve
+	Overrides   map[string]string `json:"overrides,omitempty"`    // values that flags set instead of the project's
 }
 
-// Number is the attempt's number. Records of older versions have none.
+// Number is the number of the last attempt, from 1. Records of older versions lack it.
 func (r *Record) Number() int { return max(r.Attempt, 1) }
 
 // Begun is when the last attempt began.
@@ -60,8 +57,7 @@ func (r *Record) Resumable() bool {
 	return r.Collected && r.Mode.Resumable(r.Status, r.EndedBy)
 }
 
-// At is the record as that attempt left it, with its own output folder; of the last one
-// if number is 0. The record must not be saved.
+// At returns the record as attempt number left it, or r if number is 0. The result must not be saved.
 func (r *Record) At(number int) (*Record, error) {
 	if number == 0 || number == r.Number() {
 		return r, nil
@@ -81,7 +77,6 @@ func (r *Record) attemptDir(number int) string {
 	return filepath.Join(r.Dir, AttemptsDir, strconv.Itoa(number))
 }
 
-// as is the last attempt in the form of a former one.
 func (r *Record) as() Attempt {
 	return Attempt{
 		ID: r.AttemptID, Number: r.Number(), Status: r.Status, EndedBy: r.EndedBy, Reasons: r.Reasons, FinishedAt: r.FinishedAt,
@@ -89,8 +84,8 @@ func (r *Record) as() Attempt {
 	}
 }
 
-// Elsewhere reports whether the attempt's box was made on another engine than the one of
-// that identity. It is false if that is not known: records of older versions name no engine.
+// Elsewhere reports whether the attempt's sandbox is on an engine other than the given one. It is false if the record
+// names no engine, as those of older versions.
 func (a Attempt) Elsewhere(engine string) bool {
 	return a.Box != "" && a.EngineID != "" && engine != "" && a.EngineID != engine
 }
@@ -98,15 +93,13 @@ func (a Attempt) Elsewhere(engine string) bool {
 // Elsewhere is Attempt.Elsewhere of the last attempt.
 func (r *Record) Elsewhere(engine string) bool { return r.as().Elsewhere(engine) }
 
-// stays are the names in a task's folder that belong to the task and not to an attempt.
+// stays are the files of a task's directory that belong to no attempt.
 var stays = map[string]bool{
 	recordFile: true, lockFile: true, stopFile: true, companionLog: true, AttemptsDir: true,
 }
 
-// NextAttempt makes next the record of the attempt after the one in last. It moves the
-// output of last, which must be collected, to its place among the former ones, and saves
-// next. The caller holds the task's lock. If the process dies halfway, the record still
-// describes last, and FinishMove moves its output back.
+// NextAttempt moves the output of last, which must be collected, to the earlier attempts, and saves next as the
+// following attempt. The caller holds the task's lock. If the process dies halfway, FinishMove moves the output back.
 func (s *Store) NextAttempt(last, next *Record) error {
 	next.Attempt = max(next.Attempt, last.Number()+1)
 	next.PastAttempts = append(append([]Attempt{}, last.PastAttempts...), last.as())
@@ -132,8 +125,7 @@ func (s *Store) NextAttempt(last, next *Record) error {
 	return nil
 }
 
-// FinishMove moves the output of the last attempt back if a process died while it moved it away
-// for a next one. The caller holds the task's lock.
+// FinishMove moves the last attempt's output back if a process died during NextAttempt. The caller holds the task's lock.
 func (s *Store) FinishMove(r *Record) error {
 	if r.Moving == 0 {
 		return nil
@@ -145,13 +137,12 @@ func (s *Store) FinishMove(r *Record) error {
 	return s.Save(r)
 }
 
-// moveAll renames what belongs to an attempt from one folder into another of the same file
-// system. Each name is in exactly one of the two at every moment, so the move can be repeated
-// or reversed after any part of it.
+// moveAll renames an attempt's files from one directory into another of the same file system. It can be repeated or
+// reversed after any interruption.
 func moveAll(from, to string) error {
 	entries, err := os.ReadDir(from)
 	if errors.Is(err, fs.ErrNotExist) {
-		entries, err = nil, nil // nothing was moved yet, or the user deleted the folder
+		entries, err = nil, nil // nothing was moved yet, or the user deleted the directory
 	}
 	if err != nil {
 		return err
@@ -170,12 +161,11 @@ func moveAll(from, to string) error {
 	return errors.Join(syncDir(to), syncDir(from), syncDir(filepath.Dir(to)))
 }
 
-// Attempts are all attempts, the last one included, oldest first.
+// Attempts returns all attempts, oldest first.
 func (r *Record) Attempts() []Attempt {
 	return append(append([]Attempt{}, r.PastAttempts...), r.as())
 }
 
-// Knows reports whether this record has the attempt.
 func (r *Record) Knows(attemptID string) bool {
 	return slices.ContainsFunc(r.Attempts(), func(a Attempt) bool { return a.ID == attemptID })
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// A record that an older version wrote has its reasons only as they are said, and an older version reads only that.
+// Older versions read and wrote the reasons only as one sentence.
 
-// MarshalJSON writes the reasons as a list and as they are said.
+// MarshalJSON writes the reasons as a list and as a sentence.
 func (r Record) MarshalJSON() ([]byte, error) {
 	type plain Record // without this method
 	return json.Marshal(struct {
@@ -29,7 +29,6 @@ func (r *Record) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// MarshalJSON writes the reasons as a list and as they are said.
 func (a Attempt) MarshalJSON() ([]byte, error) {
 	type plain Attempt // without this method
 	return json.Marshal(struct {
@@ -38,7 +37,6 @@ func (a Attempt) MarshalJSON() ([]byte, error) {
 	}{plain(a), a.Reasons.Legacy()})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes, and records of older versions.
 func (a *Attempt) UnmarshalJSON(b []byte) error {
 	type plain Attempt // without this method
 	both := struct {

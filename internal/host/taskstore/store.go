@@ -1,7 +1,5 @@
-// Package taskstore keeps the host's records of tasks: a state folder with one folder per
-// task, which also has the run's output unless the user chose another place for it. Every
-// written file is complete or absent, never half; a process that collects a task holds
-// its lock. The package knows no engine.
+// Package taskstore keeps the host's records of tasks: one directory per task in the state directory, with the run's
+// output unless the user chose another directory. Every file is written atomically.
 package taskstore
 
 import (
@@ -22,77 +20,60 @@ import (
 )
 
 const (
-	recordFile = "task.json"
-	lockFile   = "lock"
-	stopFile   = "stop"
-	// companionLog is written by the companion, which names it.
-	companionLog = "companion.log"
+	recordFile   = "task.json"
+	lockFile     = "lock"
+	stopFile     = "stop"
+	companionLog = "companion.log" // written by the companion
 )
 
-// syncDir is a variable, so that a test can see when it is called.
+// syncDir is a variable for tests.
 var syncDir = statedir.SyncDir
 
-// Store is a state folder.
 type Store struct{ dir string }
 
-// Record is what the host keeps of a task beside the run's own output. Run fields describe the last attempt.
+// Record describes a task. The fields of a run describe the last attempt.
 type Record struct {
-	TaskID    string    `json:"task_id"`
-	Project   string    `json:"project"`
-	Task      string    `json:"task"` // shortened
-	CreatedAt time.Time `json:"created_at"`
-	// AttemptID and Attempt (from 1) identify the last attempt, StartedAt is when it began.
-	AttemptID string    `json:"attempt_id,omitempty"`
-	Attempt   int       `json:"attempt,omitempty"`
-	StartedAt time.Time `json:"started_at,omitzero"`
-	// PastAttempts are the attempts before it, oldest first.
-	PastAttempts []Attempt `json:"former,omitempty"`
-	// Moving is the attempt whose output is being moved away for the next one; 0 if there is none.
-	Moving int `json:"moving,omitempty"`
-	// Request is the user's request, so that he need not repeat it.
-	Request Request `json:"request"`
-	// Dir has the output of the last attempt, and those of the former ones in AttemptsDir.
-	Dir string `json:"dir"`
-	// Box is the container's name; empty until it is about to be made.
-	Box    string `json:"box,omitempty"`
-	Engine string `json:"engine,omitempty"` // the address of that engine
-	// EngineID is the engine's identity, at whatever address; empty if unknown.
-	EngineID string `json:"engine_id,omitempty"`
-	// MayStillRun reports that a box may live although the attempt is over: the engine became
-	// unavailable while it was being started.
-	MayStillRun bool `json:"unsure,omitempty"`
-	Keep        bool `json:"keep,omitempty"`
-	// Deadline is when the run must have ended by its own timeout.
-	Deadline time.Time `json:"deadline,omitzero"`
-	// LocalRepo is the repository on this machine that the run works for.
-	LocalRepo    string `json:"local_repo,omitempty"`
-	TargetBranch string `json:"target_branch,omitempty"`
-	// Collected reports that the output is complete and the box is gone.
-	Collected  bool              `json:"collected"`
-	Status     workorder.Status  `json:"status,omitempty"`
-	EndedBy    workorder.EndedBy `json:"ended_by,omitempty"`
-	FinishedAt time.Time         `json:"finished_at,omitzero"`
-	// ResumeAt is when a parked task can continue; nil if that is not known.
-	ResumeAt  *time.Time         `json:"resume_at,omitempty"`
-	Companion *statedir.Process  `json:"companion,omitempty"`
-	Host      workorder.Platform `json:"host"`
-	Image     workorder.Image    `json:"image"`
-	Harness   string             `json:"harness,omitempty"`
-	Mode      workorder.Mode     `json:"mode,omitempty"`
-	Repo      string             `json:"repo,omitempty"`
-	Branch    string             `json:"branch,omitempty"`
-	// Reasons are those of the last attempt's end (see reasons.go).
-	Reasons workorder.Reasons `json:"reasons,omitempty"`
-	// Steps are the host's own steps before the first one of the box.
-	Steps  []workorder.Step `json:"steps,omitempty"`
-	Limits workorder.Limits `json:"limits"`
+	TaskID       string    `json:"task_id"`
+	Project      string    `json:"project"`
+	Task         string    `json:"task"` // shortened
+	CreatedAt    time.Time `json:"created_at"`
+	AttemptID    string    `json:"attempt_id,omitempty"`
+	Attempt      int       `json:"attempt,omitempty"` // from 1
+	StartedAt    time.Time `json:"started_at,omitzero"`
+	PastAttempts []Attempt `json:"former,omitempty"` // oldest first
+	Moving       int       `json:"moving,omitempty"` // the attempt whose output NextAttempt is moving, or 0
+	Request      Request   `json:"request"`
+	Dir          string    `json:"dir"`                 // the last attempt's output; earlier ones are in AttemptsDir
+	Box          string    `json:"box,omitempty"`       // the container's name; empty until it is about to be created
+	Engine       string    `json:"engine,omitempty"`    // address
+	EngineID     string    `json:"engine_id,omitempty"` // empty if unknown
+	// MayStillRun reports that a box may live after the attempt: the engine became unavailable while the box started.
+	MayStillRun  bool               `json:"unsure,omitempty"`
+	Keep         bool               `json:"keep,omitempty"`
+	Deadline     time.Time          `json:"deadline,omitzero"`    // when the run's own timeout ends it
+	LocalRepo    string             `json:"local_repo,omitempty"` // the repository on this machine that the run works for
+	TargetBranch string             `json:"target_branch,omitempty"`
+	Collected    bool               `json:"collected"` // the output is complete and the box is gone
+	Status       workorder.Status   `json:"status,omitempty"`
+	EndedBy      workorder.EndedBy  `json:"ended_by,omitempty"`
+	FinishedAt   time.Time          `json:"finished_at,omitzero"`
+	ResumeAt     *time.Time         `json:"resume_at,omitempty"` // when a parked task can continue; nil if unknown
+	Companion    *statedir.Process  `json:"companion,omitempty"`
+	Host         workorder.Platform `json:"host"`
+	Image        workorder.Image    `json:"image"`
+	Harness      string             `json:"harness,omitempty"`
+	Mode         workorder.Mode     `json:"mode,omitempty"`
+	Repo         string             `json:"repo,omitempty"`
+	Branch       string             `json:"branch,omitempty"`
+	Reasons      workorder.Reasons  `json:"reasons,omitempty"`
+	Steps        []workorder.Step   `json:"steps,omitempty"` // the host's steps before the box's first one
+	Limits       workorder.Limits   `json:"limits"`
 }
 
-// ErrNotFound is returned for a task that the state folder does not know.
+// ErrNotFound is returned for a task without a record in the state directory.
 var ErrNotFound = errors.New("task not found")
 
-// DamagedError is returned for a task whose record cannot be read: the machine lost a
-// part of it, or a person edited it.
+// DamagedError is returned for a task whose record cannot be read.
 type DamagedError struct {
 	TaskID string
 	Path   string // of the record
@@ -103,7 +84,6 @@ func (e *DamagedError) Error() string {
 	return fmt.Sprintf("the record of task %s is damaged: %s: %v", e.TaskID, e.Path, e.Err)
 }
 
-// Unwrap gives errors.Is and errors.As the cause.
 func (e *DamagedError) Unwrap() error { return e.Err }
 
 // AmbiguousError is returned for a prefix that several tasks share.
@@ -116,13 +96,13 @@ func (e *AmbiguousError) Error() string {
 	return fmt.Sprintf("task %s is not unique: %s", e.Prefix, strings.Join(e.IDs, ", "))
 }
 
-// New returns the store in dir, which is made at the first write.
+// New returns the store in dir, which the first write creates.
 func New(dir string) *Store { return &Store{dir: dir} }
 
-// Dir is the state folder.
+// Dir is the state directory.
 func (s *Store) Dir() string { return s.dir }
 
-// TaskDir is the task's own folder in the state folder.
+// TaskDir is the task's directory in the state directory.
 func (s *Store) TaskDir(id string) string { return filepath.Join(s.dir, id) }
 
 // Owner returns the owner of the state directory's boxes: see statedir.OwnerOf.
@@ -131,9 +111,8 @@ func (s *Store) Owner(first bool) (statedir.Owner, error) { return statedir.Owne
 // ErrExists is returned for a task id that is taken.
 var ErrExists = errors.New("the task exists already")
 
-// Create makes the task's folder and its first record, and returns the task's lock: a record
-// is visible only while its creator holds the lock. After an error nothing is left; an
-// existing task is not changed. A folder without a record, whose creator died, is taken over.
+// Create creates the task's directory and first record and returns the task's lock. After an error nothing is left. It
+// takes over a directory without a record, whose creator died, and returns ErrExists for an existing task.
 func (s *Store) Create(r *Record) (made *Lock, err error) {
 	if err := statedir.Make(s.dir); err != nil {
 		return nil, err
@@ -144,7 +123,7 @@ func (s *Store) Create(r *Record) (made *Lock, err error) {
 	}
 	lock, err := s.TryLock(r.TaskID)
 	if errors.Is(err, ErrLocked) {
-		return nil, taken // another process may own it by now: there is nothing to remove
+		return nil, taken // another process may own it: remove nothing
 	}
 	if err != nil {
 		return nil, err
@@ -187,7 +166,6 @@ func (s *Store) Save(r *Record) error {
 	return statedir.WriteFile(filepath.Join(s.TaskDir(r.TaskID), recordFile), append(b, '\n'), 0o600)
 }
 
-// Load reads the record of a task.
 func (s *Store) Load(id string) (*Record, error) {
 	path := filepath.Join(s.TaskDir(id), recordFile)
 	b, err := os.ReadFile(path)
@@ -202,13 +180,12 @@ func (s *Store) Load(id string) (*Record, error) {
 		return nil, &DamagedError{id, path, err}
 	}
 	if r.TaskID != id {
-		return nil, &DamagedError{id, path, fmt.Errorf("it is of %q", r.TaskID)}
+		return nil, &DamagedError{id, path, fmt.Errorf("it belongs to task %q", r.TaskID)}
 	}
 	return &r, nil
 }
 
-// List returns all tasks, the newest first. If a record cannot be read, the error names
-// its folder, and the other tasks are still returned.
+// List returns all tasks, newest first. The error names the records that cannot be read; the other tasks are returned.
 func (s *Store) List() ([]*Record, error) {
 	ids, err := statedir.TaskIDs(s.dir)
 	if err != nil {
@@ -222,7 +199,7 @@ func (s *Store) List() ([]*Record, error) {
 		r, err := s.Load(id)
 		switch {
 		case errors.Is(err, ErrNotFound):
-			// It is being made or removed, or it is an --out folder placed in here.
+			// The task is being created or removed, or this is a directory of --out.
 		case err != nil:
 			errs = append(errs, err)
 		default:
@@ -233,8 +210,7 @@ func (s *Store) List() ([]*Record, error) {
 	return list, errors.Join(errs...)
 }
 
-// Find resolves a task id or a unique prefix of one, with or without "T-", in
-// any letter case.
+// Find returns the task with this id or unique prefix, with or without "T-", in any letter case.
 func (s *Store) Find(prefix string) (*Record, error) {
 	p := strings.ToUpper(strings.TrimSpace(prefix))
 	if !strings.HasPrefix(p, "T-") {
@@ -268,8 +244,7 @@ func (s *Store) Find(prefix string) (*Record, error) {
 	return nil, e
 }
 
-// Remove deletes the task: its folder in the state folder and, if the output is
-// elsewhere, only the run's own files there.
+// Remove deletes the task's directory and, if the output is elsewhere, the run's directory there.
 func (s *Store) Remove(r *Record) error {
 	var errs []error
 	if r.Dir != "" && r.Dir != s.TaskDir(r.TaskID) && filepath.Base(r.Dir) == r.TaskID {
@@ -293,10 +268,10 @@ const (
 	lockPause = 20 * time.Millisecond
 )
 
-// LockPath is the file that the holder of the task's lock has open.
+// LockPath is the file that the lock's holder has open.
 func (s *Store) LockPath(id string) string { return filepath.Join(s.TaskDir(id), lockFile) }
 
-// TryLock takes the task's lock, or returns ErrLocked. Held takes the lock for a moment: TryLock waits for that.
+// TryLock takes the task's lock or returns ErrLocked. It waits for Locked, which takes the lock for a moment.
 func (s *Store) TryLock(id string) (l *Lock, err error) {
 	for range lockTries {
 		if l, err = s.lock(id); !errors.Is(err, ErrLocked) {
@@ -321,7 +296,7 @@ func (s *Store) lock(id string) (*Lock, error) {
 	return &Lock{f: f}, nil
 }
 
-// Locked reports whether a process follows or collects the task now.
+// Locked reports whether a process follows or collects the task.
 func (s *Store) Locked(id string) bool {
 	l, err := s.lock(id)
 	if err != nil {
@@ -331,27 +306,24 @@ func (s *Store) Locked(id string) bool {
 	return false
 }
 
-// Stop is a request to end a run that another process may be following.
+// Stop is a request to end a run that another process may follow.
 type Stop string
 
-// The kinds of a stop.
 const (
-	StopSoft Stop = "soft" // end in order
-	StopKill Stop = "kill" // end at once
+	StopSoft Stop = "soft" // the agent ends its turn
+	StopKill Stop = "kill" // at once
 )
 
-// RequestStop saves a request to end the task, before it ends. The request is not in the
-// record, which only the lock's holder writes.
+// RequestStop saves a request to end the task. The request is no part of the record, which only the lock's holder writes.
 func (s *Store) RequestStop(id string, kind Stop) error {
 	return statedir.WriteFile(filepath.Join(s.TaskDir(id), stopFile), []byte(kind), 0o600)
 }
 
-// StopRequest is the saved request; empty if there is none.
+// StopRequest returns the saved request, or "".
 func (s *Store) StopRequest(id string) Stop {
 	b, _ := os.ReadFile(filepath.Join(s.TaskDir(id), stopFile)) // an unreadable one counts as none
 	return Stop(b)
 }
 
-// Unlock releases the lock. It unlocks before it closes the file: a child that was forked meanwhile has the file open
-// until it becomes another program.
+// Unlock unlocks before it closes the file, because a child that was just forked has the file open until its exec.
 func (l *Lock) Unlock() { _ = l.f.Unlock() }
