@@ -1,5 +1,4 @@
-// Package agentlogin reads the logins of agents' programs on this machine. It changes none: only an agent's program
-// renews its expired token.
+// Package agentlogin reads the logins of agents on this machine. It does not renew them; only the agents do.
 package agentlogin
 
 import (
@@ -17,35 +16,32 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Login is the login of a harness.
 type Login struct {
 	Harness string
-	Name    string // the variable whose value it is
+	Name    string // of the variable that gets the token
 	File    string
-	Expires time.Time // zero means it does not say
+	Expires time.Time // zero if unknown
 	Token   string
 }
 
-// Ref is how a project file names the login.
+// Ref is the login's reference in a project file.
 func (l *Login) Ref() string { return projects.SecretLogin + "://" + l.Harness }
 
-// ErrNoLogin means that the host has no login of the harness.
-var ErrNoLogin = errors.New("there is no login")
+var ErrNoLogin = errors.New("there is no login") // of the harness on this machine
 
-// ExpiredError refuses a login whose time is over.
+// ExpiredError is returned for an expired login.
 type ExpiredError struct{ Login *Login }
 
 func (e *ExpiredError) Error() string {
-	return fmt.Sprintf("the login of %s in %s expired at %s: start `%s` once on this machine, which renews it",
+	return fmt.Sprintf("the login of %s in %s expired at %s: run `%s` once on this machine to renew it",
 		e.Login.Harness, e.Login.File, e.Login.Expires.Local().Format(time.DateTime),
 		agentkind.Of(e.Login.Harness).Program())
 }
 
-// maxFile bounds what is read, in bytes: such a file has a few tokens of some kB each.
+// maxFile bounds a login file, in bytes: it has a few tokens of some kB each.
 const maxFile = 1 << 20
 
-// Read returns the login of a harness as the value of a variable. A missing login is ErrNoLogin. An expired one is returned with an
-// *ExpiredError.
+// Read returns the login of a harness for the variable name. The error is ErrNoLogin, or *ExpiredError together with the login.
 func Read(getenv func(string) string, harness, name string, now time.Time) (*Login, error) {
 	file, err := File(getenv, harness)
 	if err != nil {
@@ -68,7 +64,7 @@ func Read(getenv func(string) string, harness, name string, now time.Time) (*Log
 	return l, nil
 }
 
-// File returns the path of the login of a harness, which may be missing.
+// File returns the path of a harness's login, which may be missing.
 func File(getenv func(string) string, harness string) (string, error) {
 	if readers[harness] == nil {
 		return "", fmt.Errorf("%w of %q", ErrNoLogin, harness)
@@ -81,7 +77,7 @@ func File(getenv func(string) string, harness string) (string, error) {
 	return file, nil
 }
 
-// Any is the login of a harness under the first name that it has a token for.
+// Any returns the first login that Read finds for one of the harness's variables.
 func Any(getenv func(string) string, harness string, now time.Time) (l *Login, err error) {
 	err = fmt.Errorf("%w of %q", ErrNoLogin, harness)
 	for _, name := range agentkind.Of(harness).LoginKeys {
@@ -103,13 +99,12 @@ func readFile(name string) ([]byte, error) {
 	return os.ReadFile(name)
 }
 
-// readers read the file of each program.
 var readers = map[string]func(l *Login, content []byte) error{
 	agentkind.ClaudeCode: readClaude, agentkind.Codex: readCodex, agentkind.Opencode: readOpencode,
 }
 
-// errForm never repeats what the file has.
-var errForm = errors.New("it is not as its program writes it")
+// errForm must not repeat the file's content.
+var errForm = errors.New("it does not have the form that its program writes")
 
 func readClaude(l *Login, content []byte) error {
 	var f struct {

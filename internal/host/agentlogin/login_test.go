@@ -25,21 +25,21 @@ func TestRead(t *testing.T) {
 	const opencode = `{"anthropic":{"type":"oauth","access":"cnry","refresh":"cnry","expires":1},"openai":{"type":"api","key":"cnry-key"}}`
 	for _, c := range []struct {
 		harness, name, file, content string
-		token, fails                 string
+		token                        string // "" means an error
 		none, expired                bool
 	}{
 		{harness: "claude-code", name: oauth, file: ".claude/.credentials.json", content: claude(time.Hour), token: "cnry-access"},
-		{harness: "claude-code", name: oauth, file: ".claude/.credentials.json", content: claude(0), fails: "start `claude` once", expired: true},
-		{harness: "claude-code", name: oauth, file: ".claude/.credentials.json", content: strings.Replace(claude(time.Hour), "user:inference", "org:create_api_key", 1), fails: "login does not include models"},
+		{harness: "claude-code", name: oauth, file: ".claude/.credentials.json", content: claude(0), expired: true},
+		{harness: "claude-code", name: oauth, file: ".claude/.credentials.json", content: strings.Replace(claude(time.Hour), "user:inference", "org:create_api_key", 1)},
 		{harness: "claude-code", name: oauth, file: ".claude/.credentials.json", content: `{"mcpOAuth":{}}`, none: true},
-		{harness: "claude-code", name: oauth, file: ".claude/.credentials.json", content: "cnry{", fails: "not as its program writes it"},
+		{harness: "claude-code", name: oauth, file: ".claude/.credentials.json", content: "cnry{"},
 		{harness: "claude-code", name: oauth, file: "elsewhere", none: true},
-		{harness: "claude-code", name: oauth, file: ".claude/.credentials.json/folder", fails: "not a file"},
+		{harness: "claude-code", name: oauth, file: ".claude/.credentials.json/folder"},
 		{harness: "codex", name: gpt, file: ".codex/auth.json", content: `{"OPENAI_API_KEY":"cnry-key","tokens":null,"last_refresh":null}`, token: "cnry-key"},
-		{harness: "codex", name: gpt, file: ".codex/auth.json", content: `{"OPENAI_API_KEY":null,"tokens":{"access_token":"cnry","account_id":"a"}}`, fails: "ChatGPT"},
+		{harness: "codex", name: gpt, file: ".codex/auth.json", content: `{"OPENAI_API_KEY":null,"tokens":{"access_token":"cnry","account_id":"a"}}`},
 		{harness: "codex", name: gpt, file: ".codex/auth.json", content: `{}`, none: true},
 		{harness: "opencode", name: gpt, file: ".local/share/opencode/auth.json", content: opencode, token: "cnry-key"},
-		{harness: "opencode", name: ant, file: ".local/share/opencode/auth.json", content: opencode, fails: "only opencode itself"},
+		{harness: "opencode", name: ant, file: ".local/share/opencode/auth.json", content: opencode},
 		{harness: "opencode", name: ant, file: ".local/share/opencode/auth.json", content: `{}`, none: true},
 		{harness: "command", name: gpt, file: "x", none: true},
 	} {
@@ -58,7 +58,7 @@ func TestRead(t *testing.T) {
 			continue
 		}
 		_, expired := errors.AsType[*agentlogin.ExpiredError](err)
-		if err == nil || expired != c.expired || errors.Is(err, agentlogin.ErrNoLogin) != c.none || !strings.Contains(err.Error(), c.fails) || strings.Contains(err.Error(), "cnry") {
+		if err == nil || expired != c.expired || errors.Is(err, agentlogin.ErrNoLogin) != c.none || strings.Contains(err.Error(), "cnry") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

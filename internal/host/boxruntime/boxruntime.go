@@ -1,5 +1,4 @@
-// Package boxruntime creates boxes for standalone sandboxes. They run the steps of a task's box up to setup, then a server
-// for clients.
+// Package boxruntime creates boxes for standalone sandboxes, which run a task's steps up to setup and then a server.
 package boxruntime
 
 import (
@@ -26,9 +25,9 @@ import (
 
 // Images provides the images of boxes.
 type Images interface {
-	// Ensure returns the image's identity, and builds our own image if it is missing.
+	// Ensure returns the image's identity, and builds the default image if it is missing.
 	Ensure(ctx context.Context, name string, progress func(workorder.Event)) (workorder.Image, error)
-	// Prepare returns an image made of img with packages and tools (by version) installed. It is made once for all who want the same.
+	// Prepare returns img with packages and tools (by version) installed. It builds each combination once.
 	Prepare(
 		ctx context.Context, img workorder.Image, packages []string, tools map[string]string, progress func(workorder.Event),
 	) (workorder.Image, error)
@@ -37,18 +36,16 @@ type Images interface {
 // Runtime creates standalone boxes. It is a runtime.SandboxRuntime.
 type Runtime struct {
 	runtime.ContainerEngine
-	Images Images
-	// CacheVolume is the volume that all boxes of the engine share.
-	CacheVolume string
-	// LoadOrder resolves the order of an existing box, with its secrets, which are not stored.
+	Images      Images
+	CacheVolume string // shared by all boxes of the engine
+	// LoadOrder resolves an existing box's order with its secrets, which are not stored.
 	LoadOrder func(ctx context.Context, b runtime.Instance) (*workorder.Envelope, error)
-	// Progress, if non-nil, receives one line per step until a box is ready.
-	Progress func(workorder.Event)
-	Log      *slog.Logger
+	Progress  func(workorder.Event) // if non-nil, receives a line per step until a box is ready
+	Log       *slog.Logger
 
 	mu    sync.Mutex
 	known runtime.Info
-	at    time.Time // when it was asked
+	at    time.Time // of known
 }
 
 var (
@@ -56,7 +53,7 @@ var (
 	_ runtime.ImageEnsurer   = (*Runtime)(nil)
 )
 
-// infoAge is how long the engine is not asked again what it is: that takes tens of milliseconds, and making a sandbox needs it twice.
+// infoAge bounds the age of known: asking takes tens of milliseconds, and Create needs it twice.
 const infoAge = 5 * time.Second
 
 func (r *Runtime) info(ctx context.Context) (runtime.Info, error) {
@@ -72,20 +69,13 @@ func (r *Runtime) info(ctx context.Context) (runtime.Info, error) {
 	return info, err
 }
 
-var _ runtime.SandboxRuntime = (*Runtime)(nil)
-
 const (
-	// readyTime bounds the way from the start of a box to its server: the sum of what its steps may take at the most
-	// would be hours, and none that works was seen to take longer.
-	readyTime = 30 * time.Minute
-	// lineLimit bounds a line of the box that is parsed, in bytes.
-	lineLimit = 64 << 10
-	// maxSaid bounds what is shown of a box that did not get ready, in characters.
-	maxSaid = 2000
-	// cleanTime bounds the removal of a box that did not get ready.
-	cleanTime = time.Minute
-	// abandonedTime bounds it after the caller has given up.
-	abandonedTime = 5 * time.Second
+	// readyTime bounds the steps up to the server. The sum of their own bounds would be hours.
+	readyTime     = 30 * time.Minute
+	lineLimit     = 64 << 10        // bytes of a parsed line
+	maxSaid       = 2000            // characters of the output of a failed box in an error
+	cleanTime     = time.Minute     // of removing a failed box
+	abandonedTime = 5 * time.Second // the same after the caller gave up
 )
 
 // Capabilities implements runtime.SandboxRuntime.
@@ -106,7 +96,7 @@ func (r *Runtime) EnsureImage(ctx context.Context, name string, spec *workorder.
 	return err
 }
 
-// image returns the image of a box, with the spec's packages and tools if they can be installed in an image.
+// image returns the image of a box, with the spec's packages and tools if an image can have them.
 func (r *Runtime) image(ctx context.Context, name string, spec *workorder.BoxSpec) (workorder.Image, error) {
 	img, err := r.Images.Ensure(ctx, name, r.progress)
 	if err != nil || len(spec.Packages)+len(spec.Tools) == 0 {
@@ -114,13 +104,13 @@ func (r *Runtime) image(ctx context.Context, name string, spec *workorder.BoxSpe
 	}
 	prepared, err := r.Images.Prepare(ctx, img, spec.Packages, spec.Tools, r.progress)
 	if err != nil {
-		r.Log.Warn("packages and tools are installed in the sandbox, not in an image for all", "error", err)
+		r.Log.Warn("cannot prepare an image with the packages and tools: they are installed in this sandbox", "error", err)
 		return img, nil
 	}
 	return prepared, nil
 }
 
-// Create implements runtime.SandboxRuntime: it returns when the box serves.
+// Create implements runtime.SandboxRuntime. It returns when the box's server is ready.
 func (r *Runtime) Create(ctx context.Context, s runtime.SandboxSpec) (string, error) {
 	o := &s.Box.Order
 	img, err := r.image(ctx, s.Image, &o.BoxSpec)
@@ -162,7 +152,7 @@ func (r *Runtime) Create(ctx context.Context, s runtime.SandboxSpec) (string, er
 	}
 	if err := r.ready(ctx, id, begun, slices.Sorted(maps.Keys(o.HostImages))); err != nil {
 		limit := cleanTime
-		if ctx.Err() != nil { // a user waits for the program's end, and gc finds the rest
+		if ctx.Err() != nil { // a user waits for the program's end, and gc removes the rest
 			limit = abandonedTime
 		}
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
@@ -180,14 +170,14 @@ func (r *Runtime) Start(ctx context.Context, id string) error {
 	}
 	i := slices.IndexFunc(boxes, func(x runtime.Instance) bool { return x.ID == id })
 	if i < 0 {
-		return fmt.Errorf("start the sandbox again: %w", runtime.ErrNotFound)
+		return fmt.Errorf("start the stopped sandbox: %w", runtime.ErrNotFound)
 	}
 	if boxes[i].Running() {
 		return nil
 	}
 	env, err := r.LoadOrder(ctx, boxes[i])
 	if err != nil {
-		return fmt.Errorf("start the sandbox again: %w", err)
+		return fmt.Errorf("start the stopped sandbox: %w", err)
 	}
 	order, err := json.Marshal(env)
 	if err != nil {
@@ -211,10 +201,9 @@ func (r *Runtime) progress(e workorder.Event) {
 	}
 }
 
-// errServes ends the wait for a box.
-var errServes = errors.New("it serves")
+var errServes = errors.New("it serves") // ends the wait for a box
 
-// ready waits until the box serves, and brings it the images that it asks for. A box that ends before is an error, with what it said.
+// ready waits until the box serves, and sends it the images that it requests. If the box ends first, the error has its output.
 func (r *Runtime) ready(ctx context.Context, id string, since time.Time, images []string) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
@@ -247,17 +236,16 @@ func (r *Runtime) ready(ctx context.Context, id string, since time.Time, images 
 	case errors.Is(context.Cause(follow), errServes):
 		return nil
 	case ctx.Err() != nil:
-		return fmt.Errorf("make the sandbox ready: %w", context.Cause(ctx))
+		return fmt.Errorf("prepare the sandbox: %w", context.Cause(ctx))
 	case failed == "" && err != nil:
 		return err
 	}
 	return fmt.Errorf(
-		"the sandbox did not get ready: %w",
+		"the sandbox failed to start: %w",
 		errors.New(text.Runes(text.Clean(strings.TrimSpace(cmp.Or(failed, said.String(), "it ended"))), maxSaid)),
 	)
 }
 
-// limited keeps the first bytes.
 type limited struct {
 	b    *bytes.Buffer
 	most int

@@ -1,6 +1,5 @@
 // Package cacheclient manages the layer cache from the host. The cache is a volume that only a container can access, so
-// every request gets a box of its own: without task and repository, running only our code, confined like any other box,
-// and removed after its answer. The package prints nothing.
+// each request runs our program in a confined container, without task and repository, and removes it afterwards.
 package cacheclient
 
 import (
@@ -25,42 +24,35 @@ import (
 )
 
 const (
-	// pollPause is the time between two looks for a box that is being started.
-	pollPause = 100 * time.Millisecond
-	// engineGone is how long an engine may be away before the request fails.
-	engineGone = 30 * time.Second
-	// cleanTimeout bounds removing the box, which the user cannot interrupt.
-	cleanTimeout = 30 * time.Second
-	// stopGrace is the box's time to end its engine and release its data root.
-	stopGrace = workorder.StopGrace
-	// maxLine bounds a line of the answer, in bytes: the report of a cache with thousands of images.
-	maxLine = 16 << 20
-	// maxTail is how much of the box's log goes into an error, in bytes.
-	maxTail = 2 << 10
+	pollPause    = 100 * time.Millisecond
+	engineGone   = 30 * time.Second    // how long the engine may be unavailable
+	cleanTimeout = 30 * time.Second    // of removing the container, which the user cannot interrupt
+	stopGrace    = workorder.StopGrace // for ending its engine
+	maxLine      = 16 << 20            // bytes of the answer's longest line, the report of a cache with thousands of images
+	maxTail      = 2 << 10             // bytes of the container's log in an error
 )
 
-// Images makes sure that the image of the box is on the engine.
+// Images puts the image of the container on the engine.
 type Images interface {
 	Ensure(ctx context.Context, name string, progress func(workorder.Event)) (workorder.Image, error)
 }
 
-// Client starts boxes that manage the cache. Its methods may be called concurrently.
+// Client runs containers that manage the cache. Its methods may be called concurrently.
 type Client struct {
 	Engine runtime.Runtime
 	Images Images
-	Owner  string // label of the leftovers if this process is killed
-	Dir    string // existing folder for files in transit
+	Owner  string // label of leftovers if this process is killed
+	Dir    string // existing directory for temporary files
 	Log    *slog.Logger
-	// Show is called for every event, from one goroutine at a time; if nil, events are dropped.
-	Show func(workorder.Event)
+	Show   func(workorder.Event) // if non-nil, is called for each event, from one goroutine at a time
 
-	// Settings of the box, as for a run.
+	// Settings of the container, as for a run.
 	Image, Isolation, OCIRuntime, CacheVolume string
 }
 
-// Do carries out one request and returns the answer; with an error it may return the answer of the part
-// that was done. When ctx ends, the box is stopped; when hard is closed, it is killed. archive is the data
-// after the request, or nil. The box is gone when Do returns.
+// Do carries out one request. An error may come with the report of the part that was done. When ctx ends, the container
+// is stopped; when hard is closed, it is killed. archive follows the request, or is nil. Do returns after the container
+// was removed.
 func (c *Client) Do(ctx context.Context, hard <-chan struct{}, verb string, req workorder.CacheRequest,
 	archive io.Reader,
 ) (*workorder.CacheReport, error) {
@@ -93,15 +85,14 @@ func (c *Client) Do(ctx context.Context, hard <-chan struct{}, verb string, req 
 	}
 	return s.run(ctx, hard, runtime.ContainerSpec{
 		Name: "sandbox-agent-" + req.ID, Image: img.Name, Command: []string{workorder.EntrypointIn, "cache", verb},
-		// The label of a task makes it visible to code that counts or collects boxes.
+		// Code that counts or collects boxes needs the label.
 		Labels:    map[string]string{workorder.LabelTask: req.ID, workorder.LabelOwner: c.Owner},
 		Isolation: c.Isolation, OCIRuntime: c.OCIRuntime, CacheVolume: cmp.Or(c.CacheVolume, runtime.CacheVolume),
 		Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2, Seccomp: info.Seccomp,
 	}, stdin, req.HostImages)
 }
 
-// giveUp makes a reader whose reads end with stop, even while the underlying read waits
-// for a terminal or a pipe; that read ends with the process.
+// giveUp returns a reader that stop ends, even while r waits for a terminal or a pipe.
 func giveUp(r io.Reader) (pipe io.Reader, stop func()) {
 	pr, pw := io.Pipe()
 	go func() {
@@ -117,7 +108,7 @@ func (c *Client) show(e workorder.Event) {
 	}
 }
 
-// offer lists the images that this engine can hand over, with their ids.
+// offer returns the engine's images of these names, with their ids.
 func (c *Client) offer(ctx context.Context, images []string) map[string]string {
 	ic, ok := c.Engine.(runtime.ImageStore)
 	if !ok {
@@ -133,13 +124,13 @@ func (c *Client) offer(ctx context.Context, images []string) map[string]string {
 	return have
 }
 
-// exchange is the life of one box.
+// exchange is the life of one container.
 type exchange struct {
 	client *Client
 	id     string
 	begun  chan struct{} // closed when the start has succeeded or failed
-	failed error         // error of the start; to be read after begun
-	last   int64         // number of the last line seen
+	failed error         // of the start; valid after begun
+	last   int64         // number of the last line
 	answer *workorder.CacheLine
 	log    *proc.Tail
 	noMore func() // ends the archive
@@ -169,24 +160,23 @@ func (s *exchange) run(ctx context.Context, hard <-chan struct{}, spec runtime.C
 	cleanErr := s.remove(ctx)
 	if <-interrupted && (s.answer == nil || s.answer.Status != "ok") { // otherwise the interrupt came too late
 		return nil, exiterr.New(workorder.ExitInterrupted, errors.Join(errors.New("interrupted"), cleanErr),
-			"what is in the cache is sound; run the command again to go on")
+			"the cache is intact; run the command again to continue")
 	}
 	rep, err := s.outcome(err)
 	return rep, errors.Join(err, cleanErr)
 }
 
-// outcome decides the result of the box's answer.
 func (s *exchange) outcome(startErr error) (*workorder.CacheReport, error) {
 	switch {
 	case s.answer == nil && startErr != nil && !errors.Is(startErr, errNoAnswer):
 		return nil, exiterr.New(workorder.ExitBox, fmt.Errorf("start a sandbox for the layer cache: %w", startErr),
-			"`sandbox-agent doctor` tells what this engine can do")
+			"run `sandbox-agent doctor` to check the engine")
 	case s.answer == nil:
 		err := errNoAnswer
 		if text := strings.TrimSpace(s.log.String()); text != "" {
 			err = fmt.Errorf("%w; end of its log:\n%s", err, text)
 		}
-		return nil, exiterr.New(workorder.ExitBox, err, "an image of another version knows no `cache`: leave --image out, or rebuild it with "+
+		return nil, exiterr.New(workorder.ExitBox, err, "if --image names an image of another version, omit it or rebuild the image with "+
 			"`sandbox-agent image build`")
 	case s.answer.Status != "ok":
 		return s.answer.Report, errors.New(s.answer.Text)
@@ -196,7 +186,7 @@ func (s *exchange) outcome(startErr error) (*workorder.CacheReport, error) {
 	return s.answer.Report, nil
 }
 
-// find returns the box; nil if it is gone, or its start has failed.
+// find returns the container, or nil if it is gone or its start failed.
 func (s *exchange) find(ctx context.Context) (*runtime.Instance, error) {
 	begun := false
 	select {
@@ -214,7 +204,7 @@ func (s *exchange) find(ctx context.Context) (*runtime.Instance, error) {
 	return box, err
 }
 
-// follow reads the box's answer. It waits for an engine that is away for a moment.
+// follow reads the answer. It tolerates a short absence of the engine.
 func (s *exchange) follow(ctx context.Context) error {
 	w := &runtime.Watcher{
 		Find: s.find,
@@ -239,10 +229,10 @@ func (s *exchange) follow(ctx context.Context) error {
 		}
 	default:
 	}
-	return errNoAnswer // it ended without an answer, or was removed
+	return errNoAnswer
 }
 
-// read reads the box's output until it has answered or ends; if over, all that it has printed.
+// read reads the output until the answer; if over, all of it.
 func (s *exchange) read(ctx context.Context, box *runtime.Instance, over bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -267,7 +257,7 @@ func (s *exchange) read(ctx context.Context, box *runtime.Instance, over bool) e
 	return runtime.Follow(ctx, s.client.Engine, s.id, o)
 }
 
-// stops ends the box when the user interrupts, and reports whether he did. It returns when live ends.
+// stops ends the container when the user interrupts, and reports whether he did. It returns when live ends.
 func (s *exchange) stops(user, live context.Context, hard <-chan struct{}) bool {
 	select {
 	case <-live.Done():
@@ -290,8 +280,7 @@ func (s *exchange) stops(user, live context.Context, hard <-chan struct{}) bool 
 	return true
 }
 
-// handOver serves images of this engine to the box, as the companion of a run does. The
-// channel is closed when no transfer is running.
+// handOver serves the engine's images to the container, as a run's companion does. The channel closes when no transfer runs.
 func (s *exchange) handOver(ctx context.Context, offered map[string]string) <-chan struct{} {
 	done := make(chan struct{})
 	if len(offered) == 0 {
@@ -315,13 +304,13 @@ func (s *exchange) handOver(ctx context.Context, offered map[string]string) <-ch
 	return done
 }
 
-// noParent is the parent of a companion in the same process: it reads no output.
+// noParent is the output of a companion in the same process.
 type noParent struct{}
 
 func (noParent) Write(p []byte) (int, error) { return len(p), nil }
 func (noParent) Close() error                { return nil }
 
-// remove removes the box and everything of it from the engine.
+// remove removes the container with everything that belongs to it.
 func (s *exchange) remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
 	defer cancel()

@@ -1,6 +1,5 @@
-// Package companion is the detached process beside a run: it serves the local repository to
-// the box and hands it images that the engine already has. It lives exactly as long as the
-// box's container, so that killing the CLI does not harm the run.
+// Package companion runs the detached process that serves the local repository and the engine's images to a box. It ends
+// with the box, so that killing the CLI does not harm the run.
 package companion
 
 import (
@@ -31,41 +30,35 @@ import (
 )
 
 const (
-	// LogFile is the companion's log in the task's folder.
-	LogFile = "companion.log"
-	// startTimeout bounds the wait for the companion to listen.
-	startTimeout = 15 * time.Second
-	// headerTimeout bounds the connection of a client that sends nothing.
-	headerTimeout = 30 * time.Second
-	// BoxName is the box's name for this machine.
-	BoxName = "host.docker.internal"
+	LogFile       = "companion.log"        // in the task's directory
+	startTimeout  = 15 * time.Second       // until the companion listens
+	headerTimeout = 30 * time.Second       // for a client that sends nothing
+	BoxName       = "host.docker.internal" // this machine, seen from the box
 )
 
-// Config is a companion's configuration, which it reads from its standard input.
+// Config is a companion's configuration, read from its standard input.
 type Config struct {
 	TaskID       string   `json:"task_id"`
 	AttemptID    string   `json:"attempt_id,omitempty"` // if empty any box of the task
-	Dir          string   `json:"dir"`                  // the task's folder
+	Dir          string   `json:"dir"`                  // the task's directory
 	Repo         string   `json:"repo,omitempty"`
 	TargetBranch string   `json:"target_branch,omitempty"`
 	Listen       string   `json:"listen"`
 	Images       []string `json:"images,omitempty"`
 	Token        string   `json:"token"`
-	// Parent is the process that starts the box; 0 if unknown.
-	Parent int `json:"parent,omitempty"`
+	Parent       int      `json:"parent,omitempty"` // the process that starts the box; 0 if unknown
 }
 
 // Ready is a companion's answer when it listens.
 type Ready struct {
-	PID  int `json:"pid"`
-	Port int `json:"port"`
-	// CA is the PEM certificate of the served repository, which is served over TLS only.
-	CA    string `json:"ca,omitempty"`
+	PID   int    `json:"pid"`
+	Port  int    `json:"port"`
+	CA    string `json:"ca,omitempty"` // PEM certificate of the served repository
 	Token string `json:"-"`
 	Error string `json:"error,omitempty"`
 }
 
-// Start starts a companion with the program exe, which must run Serve for argv.
+// Start starts a companion with the program exe, which must call Serve for argv.
 func Start(ctx context.Context, exe string, argv []string, cfg Config) (Ready, error) {
 	cfg.Token, cfg.Parent = rand.Text(), os.Getpid()
 	in, err := json.Marshal(cfg)
@@ -77,7 +70,7 @@ func Start(ctx context.Context, exe string, argv []string, cfg Config) (Ready, e
 		return Ready{}, fmt.Errorf("open companion log: %w", err)
 	}
 	defer log.Close()
-	// Real pipes: a copying goroutine would die with this process.
+	// Use pipes of the kernel: a copying goroutine would end with this process.
 	inR, inW, err := os.Pipe()
 	if err != nil {
 		return Ready{}, err
@@ -89,7 +82,7 @@ func Start(ctx context.Context, exe string, argv []string, cfg Config) (Ready, e
 		return Ready{}, err
 	}
 	defer outR.Close()
-	// It must outlive this command, so it does not use its context.
+	// The companion outlives this command and its context.
 	p, err := proc.Start(context.WithoutCancel(ctx), proc.Spec{
 		Argv: append([]string{exe}, argv...), Dir: "/", Stdin: inR, Stdout: outW, Stderr: log,
 	})
@@ -118,7 +111,7 @@ func readReady(ctx context.Context, r *os.File) (Ready, error) {
 	defer stop()
 	line, err := bufio.NewReader(r).ReadBytes('\n')
 	if err != nil {
-		return Ready{}, fmt.Errorf("it ended or said nothing for %s: %w", startTimeout, err)
+		return Ready{}, fmt.Errorf("the companion ended or did not answer for %s: %w", startTimeout, err)
 	}
 	var ready Ready
 	if err := json.Unmarshal(line, &ready); err != nil {
@@ -130,8 +123,7 @@ func readReady(ctx context.Context, r *os.File) (Ready, error) {
 	return ready, nil
 }
 
-// Serve is the companion: it reads its configuration from in, answers on out and returns
-// when the box has ended or ctx ends.
+// Serve reads the configuration from in, answers on out and returns when the box has ended or ctx ends.
 func Serve(ctx context.Context, in io.Reader, out io.WriteCloser, eng runtime.Runtime, log *slog.Logger) error {
 	var cfg Config
 	if err := json.NewDecoder(in).Decode(&cfg); err != nil {
@@ -143,7 +135,7 @@ func Serve(ctx context.Context, in io.Reader, out io.WriteCloser, eng runtime.Ru
 	if err != nil {
 		ready.Error = err.Error()
 	}
-	// If the CLI has died by now, the run goes on without it.
+	// If the CLI has died, the run goes on without it.
 	_ = json.NewEncoder(out).Encode(ready)
 	out.Close()
 	if err != nil {
@@ -199,18 +191,16 @@ func listen(ctx context.Context, cfg Config, ready *Ready, log *slog.Logger) (*h
 }
 
 const (
-	// certificateLife is longer than the life of any box; the key dies with this process.
-	certificateLife = 365 * 24 * time.Hour
-	// certificateBefore allows for an engine whose clock is behind.
-	certificateBefore = 24 * time.Hour
+	certificateLife   = 365 * 24 * time.Hour // longer than any box lives
+	certificateBefore = 24 * time.Hour       // for an engine whose clock is behind
 )
 
-// certificate makes a key that never leaves this process, and returns the PEM certificate that the box must expect: other
-// boxes on the engine's bridge can listen to its traffic, and answer in our place.
+// certificate generates a key and returns the PEM certificate that the box must expect, because other boxes on the
+// engine's bridge could answer instead.
 func certificate(names ...string) (*tls.Config, string, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, "", fmt.Errorf("make a key for the sandbox: %w", err)
+		return nil, "", fmt.Errorf("generate a key for the sandbox: %w", err)
 	}
 	t := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "sandbox-agent, for one run"},
@@ -227,7 +217,7 @@ func certificate(names ...string) (*tls.Config, string, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
 	if err != nil {
-		return nil, "", fmt.Errorf("make a certificate for the sandbox: %w", err)
+		return nil, "", fmt.Errorf("create a certificate for the sandbox: %w", err)
 	}
 	c := &tls.Config{
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},

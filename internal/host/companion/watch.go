@@ -21,13 +21,11 @@ import (
 )
 
 const (
-	// appearTimeout is how long a box may take to be created once its companion runs: the
-	// CLI starts it right after, so a longer wait means that the CLI died.
+	// appearTimeout bounds the box's creation. The CLI creates it right after the companion: a longer wait means that the CLI died.
 	appearTimeout = 3 * time.Minute
-	// orphanTimeout is appearTimeout if the CLI is known to be dead: the engine may still carry out its last request.
+	// orphanTimeout is appearTimeout if the CLI has died: the engine may still carry out its last request.
 	orphanTimeout = 3 * time.Second
-	// engineGone is how long the companion keeps serving without an engine: longer than the
-	// CLI waits, so that a restart of the engine costs no push.
+	// engineGone is longer than the CLI waits, so that a restart of the engine costs no push.
 	engineGone = 2 * time.Minute
 	pollPause  = 200 * time.Millisecond
 )
@@ -42,7 +40,7 @@ type watcher struct {
 	jobs    sync.WaitGroup
 }
 
-// run returns when the box has ended or never came, or when the engine stayed away.
+// run returns when the box has ended or did not appear, or when the engine is gone for engineGone.
 func (w *watcher) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer w.jobs.Wait()
@@ -90,7 +88,7 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 }
 
-// follow reads the box's events until its stream ends with the box.
+// follow handles the box's image requests until its log ends.
 func (w *watcher) follow(ctx context.Context, id string) error {
 	lines := text.WholeLines(lineLimit, func(b []byte) {
 		if len(w.cfg.Images) == 0 || !bytes.Contains(b, []byte(workorder.EventImageRequest)) {
@@ -106,29 +104,29 @@ func (w *watcher) follow(ctx context.Context, id string) error {
 	return runtime.Follow(ctx, w.boxes, w.cfg.TaskID, runtime.LogOptions{Since: w.at, Stdout: lines})
 }
 
-// lineLimit bounds a line that is parsed, in bytes: a request has a few hundred.
+// lineLimit bounds a parsed line, in bytes; a request has a few hundred.
 const lineLimit = 64 << 10
 
-// saveTimeout bounds one image: gigabytes on a slow disk.
+// saveTimeout bounds one image, which may have gigabytes.
 const saveTimeout = 15 * time.Minute
 
 // ImageSender copies requested images of the engine into a box.
 type ImageSender struct {
 	Files  runtime.Copier
 	Store  runtime.ImageStore // nil if the engine cannot save images
-	Images []string           // those that the box was offered
-	Dir    string             // for what is under way
+	Images []string           // the ones offered to the box
+	Dir    string             // for temporary files
 	Log    *slog.Logger
 }
 
-// HandleRequest answers an image request of the box with the image, or with the reason why it cannot.
+// HandleRequest copies the requested image into the box, or the reason of the failure.
 func (s ImageSender) HandleRequest(ctx context.Context, id string, e workorder.Event) {
 	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
 	begun := time.Now()
 	dir, name := path.Split(e.Path)
 	if path.Clean(dir) != workorder.ImageInbox || name == "" || name != path.Base(e.Path) {
-		s.Log.Warn("image request for a place that is not the inbox", "path", e.Path)
+		s.Log.Warn("image request for a path outside of the inbox", "path", e.Path)
 		return
 	}
 	err := s.deliver(ctx, id, e.Name, name)
@@ -141,7 +139,7 @@ func (s ImageSender) HandleRequest(ctx context.Context, id string, e workorder.E
 }
 
 func (s ImageSender) deliver(ctx context.Context, id, ref, name string) error {
-	// Only offered images: the box must not choose from the engine's store.
+	// The box must not choose from the engine's other images.
 	if !slices.Contains(s.Images, ref) {
 		return fmt.Errorf("image %s was not offered to this sandbox", ref)
 	}
@@ -153,13 +151,13 @@ func (s ImageSender) deliver(ctx context.Context, id, ref, name string) error {
 		return err
 	}
 	defer img.Close()
-	// The archive API needs the size first, and saving an image does not tell it.
+	// The archive API needs the size first.
 	f, err := os.CreateTemp(s.Dir, ".image-*")
 	if err != nil {
 		return fmt.Errorf("keep image %s: %w", ref, err)
 	}
 	defer f.Close()
-	if err := os.Remove(f.Name()); err != nil { // so that no file stays, however this ends
+	if err := os.Remove(f.Name()); err != nil { // the kernel frees the file when it is closed
 		return fmt.Errorf("keep image %s: %w", filepath.Base(f.Name()), err)
 	}
 	size, err := io.Copy(f, img)

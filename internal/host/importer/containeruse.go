@@ -1,4 +1,4 @@
-// Package importer makes project files of other tools' files: settings are kept, and those without a counterpart are reported.
+// Package importer converts files of other tools to project files and reports settings without a counterpart.
 package importer
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// maxFile bounds a file, in bytes: it is written by hand.
+// maxFile bounds a file, in bytes.
 const maxFile = 1 << 20
 
 // environment is container-use's environment.json.
@@ -42,7 +42,7 @@ type service struct {
 	Secrets pairs  `json:"secrets"`
 }
 
-// pairs are NAME=value, as a list or as a mapping, in their order or by name.
+// pairs are NAME=value, from a list, or from a mapping sorted by name.
 type pairs []string
 
 func (p *pairs) UnmarshalJSON(b []byte) error {
@@ -53,7 +53,7 @@ func (p *pairs) UnmarshalJSON(b []byte) error {
 	}
 	var m map[string]string
 	if err := json.Unmarshal(b, &m); err != nil {
-		return errors.New("use a list of NAME=value, or a mapping of texts")
+		return errors.New("use a list of NAME=value, or a mapping to strings")
 	}
 	for k, v := range m {
 		*p = append(*p, k+"="+v)
@@ -62,11 +62,10 @@ func (p *pairs) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// usualImages are those that the image of tasks stands for.
+// usualImages are images that sandbox-agent's own image replaces.
 var usualImages = []string{"", "ubuntu:24.04", "ubuntu", "ubuntu:latest"}
 
-// ContainerUse reads an environment.json of container-use and makes a project file of that name of it. The notes are
-// what has no counterpart.
+// ContainerUse converts container-use's file to a project file with that name. The notes are settings without a counterpart.
 func ContainerUse(file, name string) (text string, notes []string, err error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -114,13 +113,13 @@ func ContainerUse(file, name string) (text string, notes []string, err error) {
 			d.pairs(one, "env", s.Env, func(v string) string { return v })
 			for _, kv := range s.Secrets {
 				name, _, _ := strings.Cut(kv, "=")
-				d.note("services.%s.secrets.%s: services get no secrets of the user's", s.Name, name)
+				d.note("services.%s.secrets.%s: services cannot have the user's secrets", s.Name, name)
 			}
 		}
 	}
 	d.pairs(root, "env", e.Env, func(v string) string {
 		if strings.Contains(v, "$") {
-			d.note("env: %q is kept as written: variables in values are not expanded", v)
+			d.note("env: %q is kept unchanged: variables in values are not expanded", v)
 		}
 		return v
 	})
@@ -135,14 +134,13 @@ func ContainerUse(file, name string) (text string, notes []string, err error) {
 	return out.String(), d.notes, nil
 }
 
-// document is a file that is being made.
 type document struct{ notes []string }
 
 func (d *document) note(format string, args ...any) {
 	d.notes = append(d.notes, fmt.Sprintf(format, args...))
 }
 
-// setup makes packages of commands that only install some: there they run as root, here setup does not.
+// setup converts commands that only install packages, because setup does not run as root here.
 func (d *document) setup(all []string) (packages, commands []string) {
 	for _, c := range all {
 		names, rest := detect.Apt(c)
@@ -155,17 +153,17 @@ func (d *document) setup(all []string) (packages, commands []string) {
 			continue
 		}
 		if rootOnly.MatchString(rest) {
-			d.note("setup: %q: setup runs as the user, who cannot install packages: name them in `packages`", rest)
+			d.note("setup: %q: setup runs as the user, who cannot install packages: list them in `packages`", rest)
 		}
 		commands = append(commands, rest)
 	}
 	return packages, commands
 }
 
-// rootOnly finds a call of the distribution's installer.
+// rootOnly matches a call of a package manager.
 var rootOnly = regexp.MustCompile(`\b(?:apt|apt-get|dpkg|apk|dnf|yum)\s+\S`)
 
-// reference is a secret's, as project files have it.
+// reference converts a secret to a reference of project files.
 func (d *document) reference(v string) string {
 	switch scheme, rest, _ := strings.Cut(v, "://"); scheme {
 	case "op":
@@ -179,7 +177,7 @@ func (d *document) reference(v string) string {
 	case "env", "file":
 		return v
 	}
-	d.note("a secret is written as a value: put it elsewhere, and a reference to it here")
+	d.note("a secret is written as a value: store it elsewhere and put a reference here")
 	return "env://PUT_A_REFERENCE_HERE"
 }
 
@@ -198,7 +196,6 @@ func (d *document) pairs(m mapping, name string, all pairs, value func(string) s
 	}
 }
 
-// mapping is one of YAML.
 type mapping struct{ n *yaml.Node }
 
 func (*document) mapping() mapping { return mapping{&yaml.Node{Kind: yaml.MappingNode}} }
@@ -209,7 +206,7 @@ func scalar(s string) *yaml.Node {
 	return n
 }
 
-// text sets a key: of one that a list names twice the last one counts, as there.
+// text sets a key. As in container-use, the last value of a repeated key counts.
 func (m mapping) text(name, value string) {
 	for i := 0; i < len(m.n.Content); i += 2 {
 		if m.n.Content[i].Value == name {

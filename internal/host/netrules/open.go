@@ -1,8 +1,7 @@
 package netrules
 
-// open are places that accept uploads from anyone: an agent that was persuaded can send code or
-// data to a stranger there, in spite of all other rules. The list has the best-known ones
-// (November 2026) and cannot be complete; a domain includes its subdomains.
+// open lists the best-known domains (November 2026), with subdomains, where anyone can receive data that an agent sends.
+// It cannot be complete.
 var open = []struct {
 	what    string
 	domains []string

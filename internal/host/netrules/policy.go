@@ -1,6 +1,5 @@
-// Package netrules proposes the rules of a restricted network from the places that runs
-// tried to reach. A box's report is untrusted: a proposed rule is rebuilt from the
-// place, never copied, and is marked if anyone can receive what an agent sends there.
+// Package netrules proposes the rules of a restricted network from the hosts that runs tried to reach. A box's report is
+// untrusted: each rule is rebuilt from the host and marked if anyone can receive data there.
 package netrules
 
 import (
@@ -20,8 +19,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// wildcardFrom is the number of subdomains from which they become one *.domain rule, on
-// request: two are shorter by their names.
+// wildcardFrom is the number of subdomains that one *.domain rule replaces.
 const wildcardFrom = 3
 
 // maxBy bounds the programs that are named as users of a rule.
@@ -29,36 +27,31 @@ const maxBy = 3
 
 // Rule is a proposed rule.
 type Rule struct {
-	Rule string `json:"rule"`
-	// Hosts are the places of the rule, if they differ from the rule itself.
-	Hosts    []string                  `json:"hosts"`
+	Rule     string                    `json:"rule"`
+	Hosts    []string                  `json:"hosts"` // the rule's hosts, if they differ from the rule
 	Count    int64                     `json:"count"`
 	Statuses []workorder.NetworkStatus `json:"statuses"`
 	By       []string                  `json:"by"`
-	// Risk is why an agent could send data to anyone there; empty if no reason is known.
-	Risk string `json:"risk"`
-	// Asked reports that the name was only looked up.
-	Asked bool `json:"only_looked_up"`
+	Risk     string                    `json:"risk"` // why an agent could send data to anyone there; "" if no reason is known
+	Asked    bool                      `json:"only_looked_up"`
 
 	parsed   workorder.AllowRule
 	lookedUp int64
 }
 
-// Options select the input of the rules.
+// Options select the input of Propose.
 type Options struct {
-	// Statuses are those that count; if empty all.
-	Statuses  []workorder.NetworkStatus
+	Statuses  []workorder.NetworkStatus // "" selects all
 	Wildcards bool
 }
 
-// Proposal is the smallest list of rules, and the places that no rule can allow.
+// Proposal is the shortest list of rules for the hosts.
 type Proposal struct {
-	Allow []Rule `json:"allow"`
-	// Never are the places that no rule can allow.
-	Never []workorder.NetworkHost `json:"never"`
+	Allow []Rule                  `json:"allow"`
+	Never []workorder.NetworkHost `json:"never"` // hosts that no rule can allow
 }
 
-// Propose makes the smallest list that allows the hosts.
+// Propose returns the shortest list of rules that allows the hosts.
 func Propose(hosts []workorder.NetworkHost, o Options) Proposal {
 	p := Proposal{Allow: []Rule{}, Never: []workorder.NetworkHost{}}
 	rules := map[string]*Rule{}
@@ -81,7 +74,7 @@ func Propose(hosts []workorder.NetworkHost, o Options) Proposal {
 	}
 	for _, r := range rules {
 		if r.Asked {
-			r.Count = r.lookedUp // a connection looks the name up first, which must not count twice
+			r.Count = r.lookedUp // otherwise a connection and its look-up would count twice
 		}
 	}
 	lookups(rules)
@@ -97,7 +90,7 @@ func Propose(hosts []workorder.NetworkHost, o Options) Proposal {
 // pid matches the suffix by which boxes distinguish processes of one name.
 var pid = regexp.MustCompile(` \(pid [0-9]+\)$`)
 
-// ruleFor is the smallest rule for a place. A name that was only looked up has no port.
+// ruleFor returns the smallest rule for a host. A name that was only looked up has no port.
 func ruleFor(h workorder.NetworkHost) (workorder.AllowRule, bool) {
 	if h.Protocol != "" && h.Protocol != "tcp" && h.Protocol != "dns" || h.Status == workorder.NetworkRefused && h.Rule == "" {
 		return workorder.AllowRule{}, false
@@ -108,7 +101,7 @@ func ruleFor(h workorder.NetworkHost) (workorder.AllowRule, bool) {
 		r = exact
 	}
 	if said, err := workorder.ParseAllowRule(Bare(h.Rule)); err == nil && said.Private && said.Host == r.Host {
-		r = said // the name was of a private address
+		r = said // the name had a private address
 	}
 	parsed, err := workorder.ParseAllowRule(r.String())
 	return parsed, err == nil && parsed == r
@@ -130,7 +123,7 @@ func (r *Rule) add(h workorder.NetworkHost) {
 
 func (r *Rule) name(by []string) {
 	for _, b := range by {
-		b = pid.ReplaceAllString(b, "") // two processes of one program are one user
+		b = pid.ReplaceAllString(b, "")
 		if len(r.By) < maxBy && !slices.Contains(r.By, b) {
 			r.By = append(r.By, b)
 		}
@@ -149,8 +142,7 @@ func (p *Proposal) never(h workorder.NetworkHost) {
 	p.Never = append(p.Never, h)
 }
 
-// lookups drops rules for look-ups of names that were then reached at another port: the
-// rule for that port also allows the look-up.
+// lookups drops the rule of a look-up if another rule of the same name allows it.
 func lookups(rules map[string]*Rule) {
 	for name, r := range rules {
 		if !r.Asked {
@@ -165,7 +157,7 @@ func lookups(rules map[string]*Rule) {
 	}
 }
 
-// collapse replaces many subdomains of one domain by a rule for all of them.
+// collapse replaces many subdomains of one domain by one rule.
 func collapse(rules map[string]*Rule) {
 	type family struct {
 		domain string
@@ -204,7 +196,7 @@ func collapse(rules map[string]*Rule) {
 	}
 }
 
-// Risk describes the kind of a host at which anyone can receive what is sent to it; empty if it is not known as one.
+// Risk says how anyone can receive what is sent to a host, or "".
 func Risk(host string) string {
 	for _, k := range open {
 		for _, d := range k.domains {
@@ -223,16 +215,16 @@ type Policy struct {
 	Services []workorder.Service
 }
 
-// https is the default port of a place.
+// https is the default port of a host.
 const https = 443
 
-// Allows reports whether a box of that network reaches a place; says names the rule or the reason.
+// Allows reports whether the policy lets a box reach a host; says names the rule or the reason.
 func (n Policy) Allows(place workorder.AllowRule) (says string, ok bool) {
 	port := cmp.Or(place.Port, https)
 	addr, _ := netip.ParseAddr(place.Host)
 	switch {
 	case slices.ContainsFunc(workorder.Metadata(), func(p netip.Prefix) bool { return p.Contains(addr) }):
-		return "refused: metadata services of clouds are out of reach with every network", false
+		return "refused: metadata services of clouds are unreachable with every network mode", false
 	case place.Host == "localhost" || addr.IsLoopback():
 		return "allowed: it is the sandbox itself", true
 	case slices.ContainsFunc(n.Services, func(s workorder.Service) bool { return s.Name == place.Host }):
@@ -256,29 +248,29 @@ func (n Policy) Allows(place workorder.AllowRule) (says string, ok bool) {
 	return fmt.Sprintf("refused: it needs %q under network.allow", Line(workorder.AllowRuleFor(place.Host, port).String())), false
 }
 
-// Bare is a rule without the syntax of an item of a YAML list; boxes report rules as such items.
+// Bare returns a rule without the syntax of a YAML list, which boxes report.
 func Bare(line string) string {
 	return strings.Trim(strings.TrimPrefix(strings.TrimSpace(line), "- "), `"'`)
 }
 
-// Line is a rule as an item of a YAML list; it may already be one.
+// Line returns a rule as an item of a YAML list.
 func Line(rule string) string {
 	rule = Bare(rule)
 	if r, err := workorder.ParseAllowRule(rule); err == nil {
 		return r.Line()
 	}
-	return "- '" + strings.ReplaceAll(rule, "'", "''") + "'" // from an event that was not written by this program
+	return "- '" + strings.ReplaceAll(rule, "'", "''") + "'" // from an event of another program
 }
 
 // Run is the record of one attempt.
 type Run struct {
-	Number int                   // of the attempt
-	Asked  workorder.NetworkMode // the mode of its order; empty if there is no order
+	Number int
+	Asked  workorder.NetworkMode // the mode of its order; "" without an order
 	Result *workorder.Result     // nil if there is none
 	Events []workorder.Event
 }
 
-// mode is the network mode that the attempt ran with, or that of its order; empty if unknown.
+// mode is the mode of the attempt's result or order, or "".
 func (r Run) mode() workorder.NetworkMode {
 	if r.Result != nil && r.Result.Network != nil {
 		return r.Result.Network.Mode
@@ -286,8 +278,7 @@ func (r Run) mode() workorder.NetworkMode {
 	return r.Asked
 }
 
-// Hosts are the places that the attempt tried to reach: those of its result, and those
-// only in its events, for example of a lost run.
+// Hosts returns the hosts of the attempt's result and events; a lost run has only events.
 func (r Run) Hosts() []workorder.NetworkHost {
 	var all []workorder.NetworkHost
 	known := map[string]bool{}
@@ -310,8 +301,7 @@ func (r Run) Hosts() []workorder.NetworkHost {
 	return all
 }
 
-// Restricted reports whether the result shows all accesses of the attempt: with a full
-// network it shows only the refused ones.
+// Restricted reports whether the result lists all accesses; with a full network it lists only the refused ones.
 func (r Run) Restricted() bool {
 	return r.Result != nil && r.Result.Network != nil && r.Result.Network.Mode != workorder.NetworkFull
 }
@@ -320,7 +310,7 @@ func place(h workorder.NetworkHost) string {
 	return fmt.Sprintf("%s %d %s", h.Host, h.Port, h.Status)
 }
 
-// hostOf reads the place of an event, whose Name is host:port or a host alone.
+// hostOf parses an event, whose Name is host:port or a host.
 func hostOf(e workorder.Event) (workorder.NetworkHost, bool) {
 	h := workorder.NetworkHost{Host: e.Name, Protocol: "tcp", Status: workorder.NetworkStatus(e.Status), Count: 1, Reason: e.Text, Rule: e.Fix}
 	if host, port, err := net.SplitHostPort(e.Name); err == nil {
@@ -333,7 +323,7 @@ func hostOf(e workorder.Event) (workorder.NetworkHost, bool) {
 		h.Protocol = "dns"
 	}
 	if strings.HasPrefix(e.Fix, "gateway:") || strings.Contains(h.Host, " ") {
-		return h, false // a feature of the model's provider, not a place of the network
+		return h, false // a feature of the model's provider
 	}
 	if e.By != "" {
 		h.By = []string{e.By}
@@ -341,7 +331,7 @@ func hostOf(e workorder.Event) (workorder.NetworkHost, bool) {
 	return h, h.Host != ""
 }
 
-// Learned is what can be learned from a task's attempts about its network.
+// Learned is the proposal for a task's network.
 type Learned struct {
 	TaskID   string                `json:"task_id"`
 	Attempts []int                 `json:"attempts"` // those with a record
@@ -349,7 +339,7 @@ type Learned struct {
 	Proposal
 }
 
-// Learn proposes rules for all places that the attempts of a task, oldest first, tried to reach.
+// Learn proposes rules for all hosts that the attempts of a task, oldest first, tried to reach.
 func Learn(taskID string, runs []Run, o Options) (Learned, error) {
 	l := Learned{TaskID: taskID, Attempts: []int{}}
 	var hosts []workorder.NetworkHost
@@ -366,10 +356,10 @@ func Learn(taskID string, runs []Run, o Options) (Learned, error) {
 	if l.Proposal = Propose(hosts, o); len(l.Allow) > 0 || restricted {
 		return l, nil
 	}
-	why := "no attempt got as far as its network"
+	why := "no attempt reached its network phase"
 	if l.Mode == workorder.NetworkFull {
-		why = "it ran with network: full, of which nothing is recorded"
+		why = "it ran with network: full, which records nothing"
 	}
-	return l, exiterr.New(workorder.ExitGeneral, fmt.Errorf("nothing is known of what task %s reached for: %s", taskID, why),
+	return l, exiterr.New(workorder.ExitGeneral, fmt.Errorf("no network access of task %s is recorded: %s", taskID, why),
 		"run it once with network: {mode: restricted, learn: true}")
 }

@@ -10,19 +10,18 @@ import (
 	"time"
 )
 
-// Endpoint is a served port of this machine's loopback. It joins each connection to one that its caller makes.
+// Endpoint is a listener on this machine's loopback that joins each connection to one made by dial.
 type Endpoint struct {
 	dial func(context.Context) (net.Conn, error)
 	l    net.Listener
-	end  context.CancelFunc // of connections that are being made
+	end  context.CancelFunc // ends dial
 	wg   sync.WaitGroup
 	mu   sync.Mutex
 	on   map[net.Conn]bool
 }
 
-// Listen serves a port of 127.0.0.1, and never of another address: with 0 any that is free. Each connection is joined
-// to one that dial makes, and ends at once where that fails. ctx bounds the call and not the endpoint, which serves
-// until Close.
+// Listen listens on a port of 127.0.0.1, or on a free one if port is 0. A connection ends if its dial fails. ctx bounds
+// only this call; Close ends the endpoint.
 func Listen(ctx context.Context, port int, dial func(context.Context) (net.Conn, error)) (*Endpoint, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
@@ -34,10 +33,9 @@ func Listen(ctx context.Context, port int, dial func(context.Context) (net.Conn,
 	return e, nil
 }
 
-// Addr is where it serves: 127.0.0.1:port.
+// Addr returns 127.0.0.1:port.
 func (e *Endpoint) Addr() string { return e.l.Addr().String() }
 
-// Port is the port of Addr.
 func (e *Endpoint) Port() int {
 	if a, ok := e.l.Addr().(*net.TCPAddr); ok {
 		return a.Port
@@ -45,7 +43,7 @@ func (e *Endpoint) Port() int {
 	return 0
 }
 
-// acceptPause keeps a listener that lacks file descriptors from spinning.
+// acceptPause keeps a listener without file descriptors from spinning.
 const acceptPause = 10 * time.Millisecond
 
 func (e *Endpoint) serve(ctx context.Context) {
@@ -68,11 +66,10 @@ func (e *Endpoint) serve(ctx context.Context) {
 	}
 }
 
-// join brings one connection to the other side.
 func (e *Endpoint) join(ctx context.Context, conn net.Conn) {
 	inside, err := e.dial(ctx)
 	if err != nil {
-		return // the caller sees a connection that ends
+		return // the caller's connection ends
 	}
 	if !e.keep(inside) {
 		return
@@ -84,7 +81,7 @@ func (e *Endpoint) join(ctx context.Context, conn net.Conn) {
 	both.Wait()
 }
 
-// pass copies one way, and then says that no more comes.
+// pass copies one direction and then closes it for writing.
 func pass(to, from net.Conn) {
 	if _, err := io.Copy(to, from); err != nil {
 		_ = to.Close() // the other way ends too
@@ -95,7 +92,7 @@ func pass(to, from net.Conn) {
 	}
 }
 
-// keep notes a connection, for Close; it closes it where that was already.
+// keep registers a connection for Close, or closes it after Close.
 func (e *Endpoint) keep(c net.Conn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -114,7 +111,6 @@ func (e *Endpoint) drop(c net.Conn) {
 	delete(e.on, c)
 }
 
-// Close ends the endpoint and its connections.
 func (e *Endpoint) Close() error {
 	e.end()
 	err := e.l.Close()

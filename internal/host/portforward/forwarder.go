@@ -1,6 +1,5 @@
-// Package portforward is the detached process that serves the endpoints of one sandbox on this machine's loopback between
-// two commands. It may be killed at any time: a file has the requested endpoints, and the next command restarts it with
-// the same ports.
+// Package portforward runs the detached process that serves a sandbox's ports on this machine's loopback between two
+// commands. If it is killed, the next command restarts it with the ports of the record.
 package portforward
 
 import (
@@ -23,33 +22,31 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// The files of a port forwarder in the sandbox's folder.
+// Files of a port forwarder in the sandbox's directory.
 const (
-	wantedFile = "ports.json"  // what is wanted, written by commands
-	heldFile   = "porter.json" // what is held, written by the port forwarder
+	wantedFile = "ports.json"  // desired, written by commands
+	heldFile   = "porter.json" // observed, written by the port forwarder
 	logFile    = "porter.log"
-	lockFile   = "porter.lock" // of the command that changes what is wanted
+	lockFile   = "porter.lock" // held while a command changes wantedFile
 )
 
 const (
-	// answerTime bounds the wait for a port forwarder: a program that starts needs some tenths of a second on a loaded machine.
+	// answerTime covers the start of the process on a loaded machine.
 	answerTime = 15 * time.Second
 	answerPoll = 5 * time.Millisecond
-	// endTime is what a port forwarder has to end; it then is killed.
-	endTime = 5 * time.Second
-	// reload tells a port forwarder that something else is wanted.
-	reload = unix.SIGUSR1
-	// maxSaid bounds what is shown of a port forwarder that failed, in characters.
-	maxSaid = 500
+	endTime    = 5 * time.Second // a port forwarder that takes longer is killed
+	// reload makes the port forwarder read wantedFile again.
+	reload  = unix.SIGUSR1
+	maxSaid = 500 // characters of a failed port forwarder's log in an error
 )
 
-// ErrPortUnavailable means that a port of this machine is unavailable.
+// ErrPortUnavailable means that another program has a port of this machine.
 var ErrPortUnavailable = errors.New("port unavailable")
 
-// Port is a port of the sandbox, and one of this machine's loopback for it.
+// Port is a port of the sandbox and its port on this machine's loopback.
 type Port struct {
 	Port  int `json:"port"`
-	Local int `json:"local"` // 0 is any, until it is held
+	Local int `json:"local"` // 0 chooses a free one
 }
 
 type desired struct {
@@ -59,15 +56,14 @@ type desired struct {
 
 type observed struct {
 	Process    *statedir.Process `json:"process"`
-	Generation int64             `json:"turn"` // of wanted, that it has seen
+	Generation int64             `json:"turn"` // the last one of desired that was applied
 	Ports      []Port            `json:"ports"`
 	Errors     map[int]string    `json:"errors,omitempty"` // by port of the sandbox
 }
 
 // Forwarder manages the port forwarder of one sandbox.
 type Forwarder struct {
-	// Dir is the sandbox's folder.
-	Dir string
+	Dir string // the sandbox's directory
 	// Argv is the command that runs Serve, and Env its environment.
 	Argv, Env []string
 }
@@ -78,11 +74,11 @@ func (k *Forwarder) Ports() ([]Port, error) {
 	return w.Ports, err
 }
 
-// Add creates endpoints for ports, while the sandbox exists, and returns them with their ports of this machine.
-// An existing endpoint keeps its port. After an error only the previous endpoints exist.
+// Add creates endpoints and returns them with their local ports. An existing endpoint keeps its port. After an error only
+// the previous endpoints exist.
 func (k *Forwarder) Add(ctx context.Context, ports []Port) ([]Port, error) {
 	if err := os.MkdirAll(k.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("keep endpoints: %w", err)
+		return nil, fmt.Errorf("save endpoints: %w", err)
 	}
 	l, err := lockfile.Take(ctx, filepath.Join(k.Dir, lockFile))
 	if err != nil {
@@ -99,7 +95,7 @@ func (k *Forwarder) Add(ctx context.Context, ports []Port) ([]Port, error) {
 		case i < 0:
 			now.Ports = append(now.Ports, p)
 		case p.Local != 0 && p.Local != now.Ports[i].Local:
-			return nil, fmt.Errorf("port %d at %d: %w: it is at 127.0.0.1:%d already", p.Port, p.Local, ErrPortUnavailable, now.Ports[i].Local)
+			return nil, fmt.Errorf("port %d at %d: %w: it is already at 127.0.0.1:%d", p.Port, p.Local, ErrPortUnavailable, now.Ports[i].Local)
 		}
 	}
 	slices.SortFunc(now.Ports, func(a, b Port) int { return a.Port - b.Port })
@@ -115,7 +111,7 @@ func (k *Forwarder) Add(ctx context.Context, ports []Port) ([]Port, error) {
 	}
 	for i, p := range now.Ports {
 		if j := slices.IndexFunc(h.Ports, func(q Port) bool { return q.Port == p.Port }); j >= 0 {
-			now.Ports[i].Local = h.Ports[j].Local // the next port forwarder has to have the same
+			now.Ports[i].Local = h.Ports[j].Local // a restarted port forwarder keeps the port
 		}
 	}
 	if err := write(k.Dir, wantedFile, now); err != nil {
@@ -129,7 +125,7 @@ func (k *Forwarder) Add(ctx context.Context, ports []Port) ([]Port, error) {
 	return added, nil
 }
 
-// Remove ends endpoints; one that is not there is an error, and then none is ended.
+// Remove ends endpoints. If one does not exist, it ends none and returns fs.ErrNotExist.
 func (k *Forwarder) Remove(ctx context.Context, ports []int) error {
 	l, err := lockfile.Take(ctx, filepath.Join(k.Dir, lockFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -155,8 +151,8 @@ func (k *Forwarder) Remove(ctx context.Context, ports []int) error {
 	return err
 }
 
-// Ensure starts the port forwarder where endpoints are wanted and none lives. The error holds ErrPortUnavailable where another program has
-// taken one of its ports meanwhile; the others are held.
+// Ensure starts the port forwarder if endpoints are desired and it is not running. The error is ErrPortUnavailable if
+// another program took a port meanwhile; the other ports are served.
 func (k *Forwarder) Ensure(ctx context.Context) error {
 	w, err := readWanted(k.Dir)
 	if err != nil || len(w.Ports) == 0 {
@@ -173,7 +169,7 @@ func (k *Forwarder) Ensure(ctx context.Context) error {
 	if w, err = readWanted(k.Dir); err != nil || len(w.Ports) == 0 {
 		return err
 	}
-	w.Generation++ // a port forwarder tries again what it could not have
+	w.Generation++ // the port forwarder tries failed ports again
 	h, err := k.apply(ctx, w)
 	if err == nil {
 		err = h.failed(w.Ports)
@@ -181,13 +177,12 @@ func (k *Forwarder) Ensure(ctx context.Context) error {
 	return err
 }
 
-// Alive reports whether the port forwarder of a sandbox lives.
 func Alive(dir string) bool {
 	h, err := readHeld(dir)
 	return err == nil && h.Process.Alive()
 }
 
-// End ends the endpoints of a sandbox, with its port forwarder and all that is kept of them.
+// End ends a sandbox's port forwarder and removes its files.
 func End(ctx context.Context, dir string) error {
 	l, err := lockfile.Take(ctx, filepath.Join(dir, lockFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -203,7 +198,7 @@ func End(ctx context.Context, dir string) error {
 		}
 		for until := time.Now().Add(endTime); h.Process.Alive() && ctx.Err() == nil; time.Sleep(answerPoll) {
 			if time.Now().After(until) {
-				_ = h.Process.Signal(unix.SIGKILL) // it holds nothing that has to be put in order
+				_ = h.Process.Signal(unix.SIGKILL) // it has no state to save
 			}
 		}
 	}
@@ -214,11 +209,11 @@ func End(ctx context.Context, dir string) error {
 		}
 	}
 	l.Remove()
-	_ = os.Remove(dir) // one with other files stays
+	_ = os.Remove(dir) // fails if it has other files
 	return errors.Join(errs...)
 }
 
-// apply writes what is wanted and returns what the port forwarder says of it. The lock is held.
+// apply writes the desired endpoints and waits until the port forwarder has applied them. The caller holds the lock.
 func (k *Forwarder) apply(ctx context.Context, w desired) (observed, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -237,10 +232,10 @@ func (k *Forwarder) apply(ctx context.Context, w desired) (observed, error) {
 			return h, nil
 		case lives:
 			if err := h.Process.Signal(reload); err != nil && !errors.Is(err, os.ErrProcessDone) {
-				return observed{}, fmt.Errorf("tell the port forwarder: %w", err)
+				return observed{}, fmt.Errorf("signal the port forwarder: %w", err)
 			}
 		case len(w.Ports) == 0:
-			return observed{}, nil // it has ended, as it should
+			return observed{}, nil // it has ended
 		case started == nil:
 			if started, err = k.start(ctx); err != nil {
 				return observed{}, err
@@ -274,7 +269,7 @@ func (k *Forwarder) start(ctx context.Context) (*proc.Process, error) {
 	return p, nil
 }
 
-// failed is the error of the first of the ports that is not held.
+// failed returns the error of the first unavailable port.
 func (h observed) failed(ports []Port) error {
 	for _, p := range ports {
 		if why := h.Errors[p.Port]; why != "" {
@@ -284,13 +279,13 @@ func (h observed) failed(ports []Port) error {
 	return nil
 }
 
-// said is the end of a port forwarder's log.
+// said returns the end of the log.
 func said(dir string) string {
 	b, err := os.ReadFile(filepath.Join(dir, logFile))
 	if s := strings.TrimSpace(string(b)); err == nil && s != "" {
 		return text.Runes(text.Clean(s[max(0, len(s)-maxSaid):]), maxSaid)
 	}
-	return "it said nothing"
+	return "its log is empty"
 }
 
 func readWanted(dir string) (w desired, err error) {

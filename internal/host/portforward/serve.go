@@ -13,27 +13,23 @@ import (
 )
 
 const (
-	// lookEvery is how often a port forwarder looks whether its sandbox is still there.
-	lookEvery = 5 * time.Second
-	// lookTime bounds one look.
-	lookTime = 20 * time.Second
-	// awayTime is how long a port forwarder waits for an engine that does not answer: longer than one takes to be updated. The
-	// next command starts another.
+	lookEvery = 5 * time.Second  // between two checks that the sandbox exists
+	lookTime  = 20 * time.Second // of one check
+	// awayTime is how long an engine may be unavailable, for example during an update. The next command restarts the port forwarder.
 	awayTime = 10 * time.Minute
 )
 
-// ErrGone means that a sandbox is not there any more.
+// ErrGone means that the sandbox no longer exists.
 var ErrGone = errors.New("the sandbox is gone")
 
-// Sandbox is what a port forwarder holds endpoints of.
+// Sandbox is the sandbox whose ports are served.
 type Sandbox interface {
-	// DialPort connects to a port of the sandbox.
 	DialPort(ctx context.Context, port int) (net.Conn, error)
-	// CheckExists returns ErrGone where the sandbox is gone for good.
+	// CheckExists returns ErrGone if the sandbox no longer exists.
 	CheckExists(ctx context.Context) error
 }
 
-// Serve is the port forwarder: it returns when no endpoint is wanted any more, when the sandbox is gone, or when ctx ends.
+// Serve runs the port forwarder until no endpoint is desired, the sandbox is gone or ctx ends.
 func Serve(ctx context.Context, dir string, sb Sandbox) error {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, reload)
@@ -67,15 +63,14 @@ func Serve(ctx context.Context, dir string, sb Sandbox) error {
 	}
 }
 
-// server serves the endpoints.
 type server struct {
 	dir        string
 	sb         Sandbox
 	generation int64
-	on         map[Port]*Endpoint // by what was wanted
+	on         map[Port]*Endpoint
 }
 
-// follow opens and closes endpoints until they are the desired ones, and records them. more is false if none is desired.
+// follow applies the desired endpoints and records the result. more is false if none is desired.
 func (s *server) follow(ctx context.Context) (more bool, err error) {
 	w, err := readWanted(s.dir)
 	if err != nil {
@@ -100,7 +95,7 @@ func (s *server) follow(ctx context.Context) (more bool, err error) {
 	}
 	for at, e := range s.on {
 		if now[at] != e {
-			_ = e.Close() // it is not wanted any more
+			_ = e.Close() // no longer desired
 		}
 	}
 	s.on, s.generation = now, w.Generation
@@ -110,7 +105,7 @@ func (s *server) follow(ctx context.Context) (more bool, err error) {
 	return true, write(s.dir, heldFile, h)
 }
 
-// held is the endpoint that is what is wanted, if there is one.
+// held returns the endpoint that serves p, or nil.
 func (s *server) held(p Port) *Endpoint {
 	for at, e := range s.on {
 		if at.Port == p.Port && (p.Local == 0 || at.Local == p.Local) {
@@ -120,12 +115,12 @@ func (s *server) held(p Port) *Endpoint {
 	return nil
 }
 
-// close ends all endpoints, and takes back what was said of them.
+// close ends all endpoints and removes the record of this process.
 func (s *server) close() {
 	for _, e := range s.on {
-		_ = e.Close() // no one could act on the error
+		_ = e.Close()
 	}
 	if h, err := readHeld(s.dir); err == nil && h.Process != nil && h.Process.PID == os.Getpid() {
-		_ = os.Remove(filepath.Join(s.dir, heldFile)) // one that stays is of a process that does not live
+		_ = os.Remove(filepath.Join(s.dir, heldFile)) // a record that stays names a dead process
 	}
 }

@@ -21,13 +21,10 @@ import (
 )
 
 const (
-	modulePath = "github.com/sandbox-agent/sandbox-agent"
-	// buildTimeout bounds one build with its downloads, and the wait for another process that builds.
-	buildTimeout = 15 * time.Minute
-	// buildGrace is how long the Go toolchain may take to remove its temporary files.
-	buildGrace = 5 * time.Second
-	// keyLength is how many digits of a module's hash name its directory.
-	keyLength = 16
+	modulePath   = "github.com/sandbox-agent/sandbox-agent"
+	buildTimeout = 15 * time.Minute // of a build with its downloads, or of the wait for another process that builds
+	buildGrace   = 5 * time.Second  // for the Go toolchain to remove its temporary files
+	keyLength    = 16               // hexadecimal digits of a module's hash in its directory's name
 )
 
 // source is a version of a module in a module proxy.
@@ -36,7 +33,7 @@ type source struct {
 	Sum           string // as in go.sum; "" if unknown
 }
 
-// builtWith is the version of this module in the running program; nil for a build of a checkout, which no proxy has.
+// builtWith returns the running program's version of this module, or nil for a build of a checkout, which no proxy has.
 func builtWith() *source {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -62,8 +59,7 @@ func builtWith() *source {
 	return &source{d.Path, d.Version, d.Sum}
 }
 
-// kept returns a program of a module, and builds it if no process did before. A whole program is never replaced:
-// another process may be mounting it.
+// kept returns a module's program, and builds it if needed. It never replaces a program that another process may be mounting.
 func (f *Finder) kept(ctx context.Context, m source, program, arch string, progress func(string)) ([]byte, error) {
 	key := sha256.Sum256([]byte(m.Path + "@" + m.Version + " " + m.Sum))
 	dir := filepath.Join(f.Dir, hex.EncodeToString(key[:])[:keyLength])
@@ -73,7 +69,7 @@ func (f *Finder) kept(ctx context.Context, m source, program, arch string, progr
 		return b, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("keep the program %s: %w", program, err)
+		return nil, fmt.Errorf("save the program %s: %w", program, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
 	defer cancel()
@@ -89,14 +85,14 @@ func (f *Finder) kept(ctx context.Context, m source, program, arch string, progr
 		progress(fmt.Sprintf("building %s for linux/%s from %s@%s (once)", program, arch, m.Path, m.Version))
 	}
 	if err := m.build(ctx, dir, program, arch, path); err != nil {
-		return nil, fmt.Errorf("%w for linux/%s, and building it failed: %w (it needs Go on PATH and the module proxy; "+
-			"else name a directory of programs: %s)",
+		return nil, fmt.Errorf("%w for linux/%s, and building it failed: %w (install Go and allow the module proxy, "+
+			"or name a directory of programs with %s)",
 			image.ErrNoEntrypoint, arch, err, EnvDir)
 	}
 	return os.ReadFile(path)
 }
 
-// build makes the file path, in dir, which the caller has locked. The module's own go.sum decides which dependencies go into it.
+// build builds the file path in dir, which the caller has locked. The module's own go.sum decides the dependencies.
 func (m source) build(ctx context.Context, dir, program, arch, path string) error {
 	source, err := m.download(ctx, dir)
 	if err != nil {
@@ -119,10 +115,10 @@ func (m source) build(ctx context.Context, dir, program, arch, path string) erro
 	return os.Rename(made, path)
 }
 
-// download returns the directory of the module's source, the same source that this program was built from.
+// download returns the directory of the module's source, which must have the sum of this program's build.
 func (m source) download(ctx context.Context, dir string) (string, error) {
 	var env []string
-	if m.Sum != "" { // it says more than a checksum database
+	if m.Sum != "" { // it is stricter than a checksum database
 		env = append(env, "GONOSUMDB="+strings.TrimPrefix(os.Getenv("GONOSUMDB")+","+m.Path, ","))
 	}
 	out, err := toolchain(ctx, dir, env, "mod", "download", "-json", m.Path+"@"+m.Version)
@@ -141,7 +137,7 @@ func (m source) download(ctx context.Context, dir string) (string, error) {
 	return got.Dir, nil
 }
 
-// toolchain runs the go command. The user's choice of proxies and toolchains counts, not that of flags, targets and workspaces.
+// toolchain runs the go command with the user's proxies and toolchains, but without his flags, targets and workspaces.
 func toolchain(ctx context.Context, dir string, env []string, args ...string) ([]byte, error) {
 	flags := "GOFLAGS=-mod=readonly"
 	if strings.Contains(os.Getenv("GOFLAGS"), "-modcacherw") {
@@ -155,7 +151,7 @@ func toolchain(ctx context.Context, dir string, env []string, args ...string) ([
 	})
 }
 
-// syncFile makes a file outlive a crash of the machine before its name does.
+// syncFile makes a file durable before it is renamed.
 func syncFile(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package programs finds the programs that run inside sandboxes: guest and entrypoint. A release and a build by make
-// carry them. A module from a proxy cannot: for a Go program that imports it, and after `go install`, they are built
-// once from the same version of the module and kept in the state directory.
+// Package programs finds the programs guest and entrypoint, which run inside sandboxes. Releases and builds by make embed
+// them. For importers of the module and after `go install` they are built once from the same version of the module.
 package programs
 
 import (
@@ -18,29 +17,27 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/image"
 )
 
-// EnvDir names the variable with a directory of programs, for those that set no Finder.Given.
+// EnvDir is the variable that names a directory of programs; Finder.Given takes precedence.
 const EnvDir = "SANDBOX_AGENT_PROGRAMS"
 
-// The programs, as their packages below cmd are named.
+// The programs are named as their packages below cmd.
 const (
 	guest      = "guest"
 	entrypoint = "entrypoint"
 )
 
-// Finder finds programs. The zero value knows those that this program carries.
+// Finder finds programs. The zero value finds embedded ones.
 type Finder struct {
-	// Given, if non-nil, has the programs as files NAME-linux-ARCH, such as guest-linux-amd64. Nothing else is then used.
+	// Given, if non-nil, is used alone. It has files NAME-linux-ARCH, such as guest-linux-amd64.
 	Given fs.FS
-	// Dir is where built programs are kept, with mode 0700; "" means that none is built.
-	Dir string
-	// source is where programs are built from; nil means the module that this program was built with. Tests set it.
+	Dir   string // for built programs, with mode 0700; "" builds none
+	// source is the module to build from; nil means this program's. Tests set it.
 	source *source
 
 	found sync.Map // []byte by name
 }
 
-// New returns a Finder of the programs in given, or else in the directory that EnvDir names; it keeps what it builds
-// in the state directory.
+// New returns a Finder of given, or of the directory that EnvDir names. It saves built programs in the state directory.
 func New(given fs.FS, getenv func(string) string, stateDir string) *Finder {
 	f := &Finder{Given: given}
 	if dir := getenv(EnvDir); given == nil && dir != "" {
@@ -52,17 +49,17 @@ func New(given fs.FS, getenv func(string) string, stateDir string) *Finder {
 	return f
 }
 
-// Guest returns the guest for an architecture, named as Go names it. Before it is built, progress, if non-nil, receives a line.
+// Guest returns the guest for a GOARCH. progress, if non-nil, receives a line before a build.
 func (f *Finder) Guest(ctx context.Context, arch string, progress func(string)) ([]byte, error) {
 	return f.find(ctx, guest, arch, progress)
 }
 
-// Entrypoint is Guest for the program of the box's image.
+// Entrypoint is Guest for the program of a box's image.
 func (f *Finder) Entrypoint(ctx context.Context, arch string, progress func(string)) ([]byte, error) {
 	return f.find(ctx, entrypoint, arch, progress)
 }
 
-// PackedGuest is Guest without unpacking a guest that this program carries.
+// PackedGuest is Guest, but does not unpack an embedded guest.
 func (f *Finder) PackedGuest(ctx context.Context, arch string, progress func(string)) (image.PackedGuest, error) {
 	if f.Given == nil {
 		if p, err := image.Packed(arch); !errors.Is(err, image.ErrNoEntrypoint) {

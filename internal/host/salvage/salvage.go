@@ -1,5 +1,4 @@
-// Package salvage takes work out of a box that stopped before it landed. Its input was written by untrusted code: it takes only git
-// objects, recomputes their ids, and reads no configuration of the box.
+// Package salvage copies commits and files out of a stopped, untrusted box: it copies only git objects, recomputes their ids and reads no git settings.
 package salvage
 
 import (
@@ -23,29 +22,26 @@ import (
 )
 
 const (
-	// Limit bounds the whole operation: copying and indexing a gigabyte takes a minute on a slow disk.
-	Limit = 10 * time.Minute
-	// maxBytes bounds the copied bytes, and maxEntries the files: a box must not be able to fill this machine's disk.
-	maxBytes   = 8 << 30
+	Limit      = 10 * time.Minute // of the whole operation: a gigabyte takes a minute on a slow disk
+	maxBytes   = 8 << 30          // so that a box cannot fill this machine's disk
 	maxEntries = 500_000
-	// maxRefs bounds a file of refs, in bytes.
-	maxRefs = 4 << 20
+	maxRefs    = 4 << 20 // bytes of a file of refs
 )
 
-// ErrNoWork is returned if the box has no commit that is not known elsewhere.
-var ErrNoWork = errors.New("there is nothing to take out of the sandbox")
+// ErrNoWork is returned if the box has no commit that is unknown elsewhere.
+var ErrNoWork = errors.New("the sandbox has no new work")
 
 // Source reads files of a stopped box.
 type Source interface {
 	CopyOut(ctx context.Context, id, path string) (io.ReadCloser, error)
 }
 
-// Work describes the commits to take.
+// Work describes the commits to copy.
 type Work struct {
-	Branch string   // the task's
-	Head   string   // the commit that it should be at; if "" the one in the box's repository
+	Branch string   // the task's branch
+	Head   string   // the expected commit; "" means the one in the box's repository
 	Base   string   // the branch that the box began with; "" if unknown
-	Known  []string // commits that are known elsewhere: they and their ancestors are left out
+	Known  []string // commits that are known elsewhere: they and their ancestors are omitted
 }
 
 // Commits writes the commits of a stopped box as a bundle and returns the last of them.
@@ -54,7 +50,7 @@ func Commits(ctx context.Context, from Source, box string, w Work, bundle string
 	defer cancel()
 	defer func() {
 		if err != nil && !errors.Is(err, ErrNoWork) {
-			err = fmt.Errorf("take the commits out of the stopped sandbox: %w", err)
+			err = fmt.Errorf("copy the commits out of the stopped sandbox: %w", err)
 		}
 	}()
 	// On the same disk as the bundle.
@@ -88,12 +84,12 @@ func Commits(ctx context.Context, from Source, box string, w Work, bundle string
 		return "", ErrNoWork
 	}
 	if w.Base != "" && w.Head == "" {
-		known = append(known, s.refs["refs/remotes/origin/"+w.Base]) // to keep the bundle small: the clone began with it
+		known = append(known, s.refs["refs/remotes/origin/"+w.Base]) // keeps the bundle small
 	}
 	if err := s.index(ctx, repo, len(head)); err != nil {
 		return "", err
 	}
-	// Made in a folder of its own: a box that was killed while it wrote its bundle left git's lock beside it.
+	// A box that was killed while it wrote its bundle left git's lock beside it: use a directory of our own.
 	made := filepath.Join(dir, filepath.Base(bundle))
 	if err := write(ctx, repo, workorder.BranchRef(w.Branch), head, known, made); err != nil {
 		return head, err
@@ -104,7 +100,7 @@ func Commits(ctx context.Context, from Source, box string, w Work, bundle string
 	return head, os.Rename(made, bundle)
 }
 
-// write makes the bundle of head without the known commits.
+// write creates the bundle of head without the known commits.
 func write(ctx context.Context, repo git.Repo, ref, head string, known []string, bundle string) error {
 	list := []string{head}
 	for _, sha := range known {
@@ -131,7 +127,7 @@ var (
 	heads = regexp.MustCompile(`^(HEAD|refs/(heads|remotes)/.+)$`)
 )
 
-// store is the repository that objects are written to.
+// store is the repository that receives the objects.
 type store struct {
 	root    *os.Root
 	refs    map[string]string
@@ -145,7 +141,7 @@ func (s *store) open(dir string) (err error) {
 	return err
 }
 
-// take reads the archive of a .git folder, which begins with the folder's own name.
+// take reads the archive of a .git directory.
 func (s *store) take(r io.Reader) error {
 	tr := tar.NewReader(r)
 	for {
@@ -180,7 +176,7 @@ func (s *store) object(name string, size int64, r io.Reader) error {
 		return fmt.Errorf("its repository has more than %d GiB", int64(maxBytes)>>30)
 	}
 	if packs.MatchString(name) {
-		name = path.Base(name) // git does not look there before the pack is indexed
+		name = path.Base(name) // outside of git's directories until the pack is indexed
 		s.packs = append(s.packs, name)
 	} else if err := s.root.MkdirAll(path.Dir(name), 0o700); err != nil {
 		return err
@@ -211,7 +207,7 @@ func (s *store) ref(name string, r io.Reader) error {
 	return nil
 }
 
-// head is the commit of the task's branch in the box's repository, or HEAD if the branch is missing.
+// head returns the commit of the task's branch, or of HEAD if the branch is missing.
 func (s *store) head(branch string) string {
 	if sha := s.refs[workorder.BranchRef(branch)]; sha != "" {
 		return sha
@@ -223,8 +219,8 @@ func (s *store) head(branch string) string {
 	return at
 }
 
-// index makes a repository of the copied objects. It does not trust their names: packs get a new index, and the reader of
-// the bundle computes the ids of all objects in it.
+// index makes the copied objects a repository. It does not trust their names: packs get a new index, and the reader of
+// the bundle recomputes all ids.
 func (s *store) index(ctx context.Context, repo git.Repo, idLength int) error {
 	format := "sha1"
 	if idLength == 64 {
@@ -246,16 +242,16 @@ func (s *store) index(ctx context.Context, repo git.Repo, idLength int) error {
 	return nil
 }
 
-// maxFiles bounds the kept content of the work tree, in bytes.
+// maxFiles bounds the copied working tree, in bytes.
 const maxFiles = 2 << 30
 
-// Files writes the work tree of a stopped box, without .git, as a compressed tar file.
+// Files writes the working tree of a stopped box, without .git, as a compressed tar file.
 func Files(ctx context.Context, from Source, box, archive string) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, Limit, fmt.Errorf("it took longer than %s", Limit))
 	defer cancel()
 	defer func() {
 		if err != nil && !errors.Is(err, ErrNoWork) {
-			err = errors.Join(fmt.Errorf("take the files out of the stopped sandbox: %w", err), os.Remove(archive))
+			err = errors.Join(fmt.Errorf("copy the files out of the stopped sandbox: %w", err), os.Remove(archive))
 		}
 	}()
 	r, err := from.CopyOut(ctx, box, workorder.Workspace)
@@ -281,7 +277,7 @@ func Files(ctx context.Context, from Source, box, archive string) (err error) {
 	return z.Close()
 }
 
-// filesOf copies plain files, folders and links, with paths relative to the work tree.
+// filesOf copies plain files, directories and links, with paths relative to the working tree.
 func filesOf(from *tar.Reader, to *tar.Writer) error {
 	left, entries := int64(maxFiles), maxEntries
 	for {
@@ -298,7 +294,7 @@ func filesOf(from *tar.Reader, to *tar.Writer) error {
 		}
 		entries, left = entries-1, left-h.Size
 		if entries < 0 || left < 0 {
-			return fmt.Errorf("the work tree has more than %d GiB or %d files", int64(maxFiles)>>30, maxEntries)
+			return fmt.Errorf("the working tree has more than %d GiB or %d files", int64(maxFiles)>>30, maxEntries)
 		}
 		link := h.Linkname
 		switch h.Typeflag {

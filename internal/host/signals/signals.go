@@ -1,4 +1,4 @@
-// Package signals decides what the signals to this program mean: to stop in order, to hurry, or to leave.
+// Package signals translates signals to this program into stop, kill and detach.
 package signals
 
 import (
@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sameAction is how long a signal is a repetition: GNU timeout signals its child and its group.
+// sameAction is how long a signal counts as a repetition: GNU timeout signals its child and its group.
 const sameAction = 2 * time.Second
 
 // action is the meaning of a signal.
@@ -25,13 +25,11 @@ const (
 	detach                   // end this command and leave the box alone
 )
 
-// signalState combines the signals received so far. The first one stops, and later ones change nothing, except at a terminal: a
-// person who sees that the program stops can ask for more.
+// signalState combines the signals so far. Only a person at a terminal can ask for more than a stop.
 type signalState struct {
-	last action
-	at   time.Time
-	// terminal reports whether a SIGINT can be a Ctrl-C now.
-	terminal func() bool
+	last     action
+	at       time.Time
+	terminal func() bool // reports whether a SIGINT can be a Ctrl-C
 }
 
 func (w *signalState) hear(sig os.Signal, now time.Time) action {
@@ -47,10 +45,10 @@ func (w *signalState) hear(sig os.Signal, now time.Time) action {
 	return w.last
 }
 
-// ending are the signals that end this command: from a person, the system, or a terminal that is closed.
+// ending returns the signals that end this command.
 func ending() (list []os.Signal) {
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
-		// The parent may have switched it off: nohup, or a shell that starts a job in a script.
+		// nohup, or a shell that starts a background job, may ignore it.
 		if !signal.Ignored(s) {
 			list = append(list, s)
 		}
@@ -58,24 +56,22 @@ func ending() (list []os.Signal) {
 	return list
 }
 
-// Stopped is the cause of the end of a context of Listen's.
+// Stopped is the cause with which Listen ends its context.
 type Stopped struct {
-	Signal syscall.Signal
-	// Terminal reports whether Ctrl-C reached this program when it came.
-	Terminal bool
+	Signal   syscall.Signal
+	Terminal bool // Ctrl-C could reach this program
 }
 
 func (s *Stopped) Error() string { return "stopped by " + unix.SignalName(s.Signal) }
 
-// Unwrap makes it the end of a context like any other.
 func (s *Stopped) Unwrap() error { return context.Canceled }
 
-// Listen ends ctx at the first signal, with a Stopped as cause, and closes hard when the user insists.
+// Listen ends ctx at the first signal, with a Stopped as cause, and closes hard when the user repeats it at a terminal.
 func Listen(ctx context.Context) (_ context.Context, hard <-chan struct{}, cancel func()) {
 	return listen(ctx, atTerminal, nil)
 }
 
-// listen ends ctx at the first signal, and closes hard when the user insists. It calls heard, if not nil, for each signal.
+// listen is Listen; heard, if non-nil, is called for each signal.
 func listen(ctx context.Context, terminal func() bool, heard func(os.Signal, action)) (_ context.Context, hard <-chan struct{},
 	cancel func(),
 ) {
@@ -84,9 +80,9 @@ func listen(ctx context.Context, terminal func() bool, heard func(os.Signal, act
 	insisted := make(chan struct{})
 	list := ending()
 	if len(list) == 0 {
-		return ctx, insisted, cancel // signal.Notify with an empty list would listen to all signals
+		return ctx, insisted, cancel // signal.Notify without signals would listen to all
 	}
-	const unread = 8 // more unread signals would change nothing
+	const unread = 8 // further signals would change nothing
 	arrived := make(chan os.Signal, unread)
 	signal.Notify(arrived, list...)
 	go func() {
@@ -104,7 +100,7 @@ func listen(ctx context.Context, terminal func() bool, heard func(os.Signal, act
 				close(insisted)
 			case detach:
 				signal.Reset(syscall.SIGINT)
-				_ = unix.Kill(os.Getpid(), syscall.SIGINT) // so that a shell sees that SIGINT ended it
+				_ = unix.Kill(os.Getpid(), syscall.SIGINT) // a shell then sees that SIGINT ended this process
 			case nothingNew:
 			}
 			if heard != nil {
@@ -115,16 +111,16 @@ func listen(ctx context.Context, terminal func() bool, heard func(os.Signal, act
 	return ctx, insisted, cancel
 }
 
-// reloading is the server that reloads its configuration at SIGHUP.
+// reloading is a server that reloads its configuration at SIGHUP.
 type reloading struct {
 	asked    chan struct{}
-	terminal bool // it had one
+	terminal bool // it was started at a terminal
 }
 
 var reloader atomic.Pointer[reloading]
 
-// Reloads lets a server reload its configuration at SIGHUP, which no longer ends it, unless it comes since the terminal
-// is gone that the server was started at. It holds until stop is called.
+// Reloads makes SIGHUP send to asked instead of ending this process, until stop is called. A SIGHUP from closing the
+// terminal that the server was started at still ends it.
 func Reloads() (asked <-chan struct{}, stop func()) {
 	r := &reloading{asked: make(chan struct{}, 1), terminal: hasTerminal()}
 	reloader.Store(r)
@@ -132,7 +128,7 @@ func Reloads() (asked <-chan struct{}, stop func()) {
 	if !signal.Ignored(syscall.SIGHUP) {
 		return r.asked, forget
 	}
-	// Started by nohup: SIGHUP is ignored so far.
+	// nohup has ignored SIGHUP.
 	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, syscall.SIGHUP)
 	go func() {
@@ -148,7 +144,7 @@ func Reloads() (asked <-chan struct{}, stop func()) {
 	}
 }
 
-// again reports whether a SIGHUP asks to reload the configuration.
+// again handles a SIGHUP, and reports whether it reloads the configuration.
 func again() bool {
 	r := reloader.Load()
 	if r == nil || r.terminal && !hasTerminal() {
@@ -156,7 +152,7 @@ func again() bool {
 	}
 	select {
 	case r.asked <- struct{}{}:
-	default: // it is asked already
+	default: // already requested
 	}
 	return true
 }
@@ -170,7 +166,7 @@ func hasTerminal() bool {
 	return true
 }
 
-// atTerminal reports whether Ctrl-C reaches this process: it has a terminal and is in its foreground group.
+// atTerminal reports whether Ctrl-C reaches this process, which is then in the terminal's foreground group.
 func atTerminal() bool {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDONLY|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -15,10 +15,8 @@ import (
 )
 
 const (
-	// maxScript bounds a file that a command names, in bytes: a larger program is not a script of a repository.
-	maxScript = 16 << 20
-	// maxScripts bounds all of them together, which are in memory before the user said yes.
-	maxScripts = 4 * maxScript
+	maxScript  = 16 << 20      // bytes; a larger file is not a script
+	maxScripts = 4 * maxScript // bytes of all scripts, which are held in memory
 )
 
 type script struct {
@@ -27,8 +25,8 @@ type script struct {
 	mode    fs.FileMode
 }
 
-// Sum is the hash of the content: the file, the repository's files that its commands name, which would run unread, and the targets
-// of its secret files, which may be links. It is the same in every current folder.
+// Sum is the hash of the project file, the repository's files that its commands name, and the targets of its secret
+// files, which may be links. It does not depend on the working directory.
 func Sum(p *projects.Project) string { return sum(p, scripts(p)) }
 
 func sum(p *projects.Project, list []script) string {
@@ -51,16 +49,16 @@ func sum(p *projects.Project, list []script) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// ChangedError reports that files which commands name have changed since the user trusted them.
+// ChangedError reports that the project or a file that its commands name has changed since the user trusted it.
 type ChangedError struct{ File string }
 
 func (e *ChangedError) Error() string {
 	return fmt.Sprintf("the project file %s, or a script that it names, changed while the task was being prepared", e.File)
 }
 
-// Stage makes a folder with only those files of the repository that the project's commands name, as they were trusted, and returns
-// the place of the project file's folder in it. Commands run there, because programs also load files of their folder by themselves,
-// such as a Makefile or a configuration, which the user has not seen.
+// Stage creates a directory with only the files that the project's commands name, as they were trusted, and returns the
+// project file's directory in it. Commands run there, because programs also load files of their directory that the user
+// has not seen, such as a Makefile.
 func Stage(p *projects.Project, trusted string) (dir string, remove func(), err error) {
 	list := scripts(p)
 	if sum(p, list) != trusted {
@@ -68,7 +66,7 @@ func Stage(p *projects.Project, trusted string) (dir string, remove func(), err 
 	}
 	stage, err := os.MkdirTemp("", "sandbox-agent-commands-")
 	if err != nil {
-		return "", nil, fmt.Errorf("make a folder for the commands of %s: %w", p.Path(), err)
+		return "", nil, fmt.Errorf("create a directory for the commands of %s: %w", p.Path(), err)
 	}
 	remove = func() { _ = os.RemoveAll(stage) } // it has only copies
 	base, top := places(p)
@@ -88,12 +86,12 @@ func Stage(p *projects.Project, trusted string) (dir string, remove func(), err 
 	}
 	if err != nil {
 		remove()
-		return "", nil, fmt.Errorf("copy what the commands of %s name: %w", p.Path(), err)
+		return "", nil, fmt.Errorf("copy the files that the commands of %s name: %w", p.Path(), err)
 	}
 	return dir, remove, nil
 }
 
-// places are the project file's folder and the top of its repository, else the folder itself; both without links.
+// places returns the project file's directory and the root of its repository, or the directory itself; both without links.
 func places(p *projects.Project) (base, top string) {
 	base, top = localrepo.RealPath(p.Dir), localrepo.RepoRoot(p.Dir)
 	if top == "" {
@@ -102,7 +100,7 @@ func places(p *projects.Project) (base, top string) {
 	return base, top
 }
 
-// commands are those that secrets are read from.
+// commands returns the commands that secrets are read from.
 func commands(p *projects.Project) (list []string) {
 	for _, s := range p.Secrets {
 		for _, from := range s.From {
@@ -114,7 +112,7 @@ func commands(p *projects.Project) (list []string) {
 	return list
 }
 
-// scripts are the files that commands name, in the order of their names.
+// scripts returns the files that commands name.
 func scripts(p *projects.Project) (list []script) {
 	base, top := places(p)
 	seen := map[string]bool{}
@@ -139,9 +137,9 @@ func scripts(p *projects.Project) (list []script) {
 	return list
 }
 
-// named is the file that a word of a command may name.
+// named returns the file that a word of a command may name.
 func named(word, base string) string {
-	for _, home := range []string{"~/", "HOME/"} { // the $ before it separates words
+	for _, home := range []string{"~/", "HOME/"} { // the $ separates words
 		if rest, ok := strings.CutPrefix(word, home); ok {
 			if dir, err := os.UserHomeDir(); err == nil {
 				return filepath.Join(localrepo.RealPath(dir), rest)
@@ -154,8 +152,7 @@ func named(word, base string) string {
 	return filepath.Join(base, word)
 }
 
-// readScript is the content of a regular file. If it has more than most bytes, its size and time are used instead, and it cannot be run
-// as a script.
+// readScript reads a regular file. If it has more than most bytes, it returns the size and time instead, and a mode without permissions.
 func readScript(name string, most int) ([]byte, fs.FileMode, bool) {
 	st, err := os.Stat(name)
 	if err != nil || !st.Mode().IsRegular() {

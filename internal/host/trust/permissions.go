@@ -1,6 +1,5 @@
-// Package trust decides about a project file that came with a repository: what it requests beyond what the repository's own
-// code may do in the box, and whether the user trusted exactly that content at that place. A user who clones a repository
-// has not read its project file, which may name a command or a file of this machine, or the box's isolation.
+// Package trust decides whether the project file of a repository may be used: what it requests beyond the sandbox, and
+// whether the user trusted exactly that content at that path.
 package trust
 
 import (
@@ -14,55 +13,48 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Permission is one request of a file.
+// Permission is one request of a project file.
 type Permission struct {
-	Key    string `json:"key"` // of the file, such as secrets.STRIPE
+	Key    string `json:"key"` // the file's key, such as secrets.STRIPE
 	Value  string `json:"value"`
 	Reason string `json:"why"` // what it means for the user
-	// Claim reports that the request is void if the file's repository has a commit of the remote: then it is a clone, and not an
-	// archive whose .git/config names the remote.
+	// Claim means that the request is void if the file's repository has a commit of the remote. Then it is a clone, and not
+	// an archive whose .git/config names the remote.
 	Claim bool `json:"-"`
 }
 
-// UserOverrides has the user's own settings, which override the file.
+// UserOverrides are the user's own settings, which override the file.
 type UserOverrides struct {
-	// Gives reports whether the user gives a key himself, so that the file's value does not count.
-	Gives func(key string) bool
-	// Network is the user's mode; empty if none, and full is also the default of a project without one.
-	Network workorder.NetworkMode
-	// Own reports whether a repository is the one with the file.
-	Own func(repo string) bool
-	// Token reports that a git token for no particular server is set: it is sent to the server of every repository that is named.
-	Token bool
-	// Borrows are folders outside of the file's repository whose objects that repository uses without a copy.
-	Borrows []string
-	// Repo is the repository that the user gives; if empty the file's.
-	Repo string
-	// AnyRepo reports that the user may name any repository later.
-	AnyRepo bool
-	// MemoryBytes is what a sandbox has without a limit. 0 means that it is not known: then each limit of memory is a request.
+	Gives   func(key string) bool  // reports whether the user sets a key
+	Network workorder.NetworkMode  // "" if the user set none
+	Own     func(repo string) bool // reports whether a repository is the file's own
+	// Token means that SANDBOX_AGENT_GIT_TOKEN is set, which is sent to the server of every named repository.
+	Token   bool
+	Borrows []string // directories outside of the file's repository whose objects it uses without a copy
+	Repo    string   // the repository that the user names; "" means the file's
+	AnyRepo bool     // the user may name any repository later
+	// MemoryBytes is the memory of a sandbox without a limit. 0 means unknown; then each limit of memory is a request.
 	MemoryBytes int64
 }
 
-// Permissions lists the requests of the file beyond the box, as it was read and before flags replaced its values. Settings in
-// the box (services, setup, packages) are not requests: the repository's code may do the same there. Limits above the
-// defaults are: those keep this machine usable.
+// Permissions lists the file's requests before flags replace its values. Settings within the sandbox (services, setup,
+// packages) are not requests, because the repository's code may do the same there. Limits above the defaults are requests.
 func Permissions(p *projects.Project, u UserOverrides) (list []Permission) {
 	add := func(key, value, why string) { list = append(list, Permission{Key: key, Value: value, Reason: why}) }
 	switch given := p.Repo == "" || u.Gives("repo"); {
 	case given:
 	case !u.Own(p.Repo):
-		add("repo", p.Repo, "another repository than the file's own is given to its commands, and your git token to its server")
+		add("repo", p.Repo, "a repository other than the file's own is given to its commands, and your git token to its server")
 	case u.Token && p.Transport() != projects.TransportLocal:
-		add("repo", p.Repo, "SANDBOX_AGENT_GIT_TOKEN goes to this server, and only the repository's own .git/config says that it comes "+
+		add("repo", p.Repo, "SANDBOX_AGENT_GIT_TOKEN is sent to this server, and only the repository's own .git/config says that the repository comes "+
 			"from there")
 	case p.Transport() != projects.TransportLocal:
-		const why = "your credential for it is used, and only the repository's own .git/config says that it comes from there: " +
-			"it has no commit that the remote has now (`git fetch` brings one, if it is your clone), or borrows its objects"
+		const why = "your credential for it is used, and only the repository's own .git/config says that the repository comes from there: " +
+			"it has no commit that the remote has now (run `git fetch` if it is your clone), or it borrows its objects"
 		list = append(list, Permission{Key: "repo", Value: p.Repo, Reason: why, Claim: true})
 	}
 	for _, folder := range u.Borrows {
-		add("repo", "objects of "+folder, "the repository has its objects from there, and all that it names of them is given to its commands")
+		add("repo", "objects of "+folder, "the repository's objects come from there, and its commands can read them")
 	}
 	list = append(list, forgeAsks(p, u)...)
 	for _, s := range p.Secrets {
@@ -74,7 +66,7 @@ func Permissions(p *projects.Project, u UserOverrides) (list []Permission) {
 	}
 	for _, r := range p.Gateway.Routes {
 		if r.BaseURL != r.API.DefaultBaseURL() {
-			why := "what the agent says goes to this server, by this machine's network"
+			why := "the agent's requests to the model go to this server, over this machine's network"
 			if len(r.Keys) > 0 {
 				why += ", with " + strings.Join(r.Keys, ", ")
 			}
@@ -82,22 +74,22 @@ func Permissions(p *projects.Project, u UserOverrides) (list []Permission) {
 		}
 	}
 	if n := len(p.Gateway.Prices); n > 0 {
-		add("gateway.prices", fmt.Sprintf("%d models", n), "your budget is counted by the file's prices")
+		add("gateway.prices", fmt.Sprintf("%d models", n), "your budget is counted with the file's prices")
 	}
 	list = append(list, networkAsks(p, u)...)
 	if p.Isolation != workorder.IsolationConfined && !u.Gives("isolation") {
-		add("isolation", p.Isolation, "the sandbox is hardly held: root in it is root on this machine")
+		add("isolation", p.Isolation, "the sandbox has little isolation: root in it is root on this machine")
 	}
 	if p.OCIRuntime != "" && !u.Gives("oci_runtime") {
-		add("oci_runtime", p.OCIRuntime, "another runtime of the engine holds the sandbox")
+		add("oci_runtime", p.OCIRuntime, "the sandbox runs with another runtime of the engine")
 	}
 	if p.Image != "" && !u.Gives("image") {
-		add("image", p.Image, "the sandbox, which gets your keys, is made of this image")
+		add("image", p.Image, "the sandbox, which gets your keys, is created from this image")
 	}
 	return append(list, limitAsks(p, u)...)
 }
 
-// limitAsks are the limits that lift a default. A default without a number (processors, disk) can only be lowered.
+// limitAsks returns the limits above their defaults. Limits without a default (processors, disk) can only lower.
 func limitAsks(p *projects.Project, u UserOverrides) (list []Permission) {
 	if m := p.Limits.MemoryBytes; m > u.MemoryBytes {
 		list = append(list, Permission{
@@ -114,7 +106,7 @@ func limitAsks(p *projects.Project, u UserOverrides) (list []Permission) {
 	return list
 }
 
-// forgeAsks are the requests about the pull request. One in the file's own repository is no request: who may push there may open one.
+// forgeAsks returns the requests of pull requests outside of the cloned repository.
 func forgeAsks(p *projects.Project, u UserOverrides) (list []Permission) {
 	if p.PR == nil {
 		return nil
@@ -131,7 +123,7 @@ func forgeAsks(p *projects.Project, u UserOverrides) (list []Permission) {
 	case api == "":
 	case u.Token:
 		list = append(list, Permission{Key: "pr.api_url", Value: api, Reason: "SANDBOX_AGENT_GIT_TOKEN goes to this server"})
-	// for a path, pr.repository is the request; without it there is no pull request
+	// For a path, pr.repository is the request.
 	case repo != "" && !isPath(repo) && !setup.SameHost(repo, api):
 		list = append(list, Permission{
 			Key: "pr.api_url", Value: api,
@@ -147,43 +139,42 @@ func isPath(repo string) bool {
 	return err == nil && t == projects.TransportLocal
 }
 
-// networkAsks are the file's additions to a network that the user made narrower than the default.
+// networkAsks returns what the file adds to a network that the user restricted.
 func networkAsks(p *projects.Project, u UserOverrides) (list []Permission) {
 	if t := p.Gateway.ProviderTools; t != nil && *t && u.Network != "" && u.Network != workorder.NetworkFull {
 		list = append(list, Permission{
 			Key: "gateway.provider_tools", Value: "true",
-			Reason: "the provider searches and fetches for the agent, beside your network rules",
+			Reason: "the provider searches and fetches for the agent, outside of your network rules",
 		})
 	}
 	n := p.Network
 	if u.Network != workorder.NetworkRestricted {
 		return list
 	}
-	const why = "is reached as well when you restrict the network"
+	const why = "can be reached even if you restrict the network"
 	if len(n.Allow) > 0 {
 		list = append(list, Permission{Key: "network.allow", Value: strings.Join(n.Allow, ", "), Reason: why})
 	}
 	if n.Learn {
-		list = append(list, Permission{Key: "network.learn", Value: "true", Reason: "everything that has a name " + why})
+		list = append(list, Permission{Key: "network.learn", Value: "true", Reason: "every named host " + why})
 	}
 	if len(n.DNS) > 0 {
 		list = append(list, Permission{
 			Key: "network.dns", Value: strings.Join(n.DNS, ", "),
-			Reason: "these resolvers say where the names lie that you allow",
+			Reason: "these resolvers choose the addresses of the names that you allow",
 		})
 	}
 	return list
 }
 
-// harnessKey reports whether the secret, as it is read from there, is a key of the harness's own models which only the
-// gateway gets, under the name that it has here.
+// harnessKey reports whether the secret is a key of the harness's own models that only the gateway gets.
 func harnessKey(p *projects.Project, s projects.Secret, from projects.Ref) bool {
 	api := workorder.ModelAPIOfKey(from.Target)
 	return from.Scheme == projects.SecretEnv && s.Use == workorder.SecretForGateway && api != "" && api == routeOf(p, s.Name) &&
 		slices.Contains(p.Harness.APIs(), api)
 }
 
-// routeOf is the API whose server gets the secret; empty if there is none, or several.
+// routeOf returns the API whose server gets the secret, or "" if none or several do.
 func routeOf(p *projects.Project, name string) (api workorder.ModelAPI) {
 	for _, r := range p.Gateway.Routes {
 		if !slices.Contains(r.Keys, name) {
@@ -197,10 +188,10 @@ func routeOf(p *projects.Project, name string) (api workorder.ModelAPI) {
 	return api
 }
 
-// meaning is what resolving the secret does on this machine, and who gets the value.
+// meaning says what resolving the secret does on this machine, and who gets the value.
 func meaning(s projects.Secret, from projects.Ref) string {
 	what := map[string]string{
-		projects.SecretCmd:   "runs on this machine, as you; what it prints",
+		projects.SecretCmd:   "the output of a command on this machine, run as you,",
 		projects.SecretFile:  "a file of this machine",
 		projects.SecretEnv:   "a variable of this machine",
 		projects.SecretLogin: "the login of an agent on this machine",

@@ -18,18 +18,17 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 )
 
-// folder is the folder of the state folder with the trust decisions, one file each.
+// folder is the directory of trust decisions in the state directory, one file each.
 const folder = "trust"
 
-// Store stores which files the user trusts.
+// Store stores which project files the user trusts.
 type Store struct{ dir string }
 
-// Open returns the book of a state folder. Its folder is made at the first write.
+// Open returns the store of a state directory. The first write creates its directory.
 func Open(stateDir string) *Store { return &Store{filepath.Join(stateDir, folder)} }
 
-// Entry is the user's trust in this content at this place. The same content in another repository would give its requests to
-// other code. The place is the path by which the file was found, and its target: a link in one repository to the file of another
-// does not share that one's trust.
+// Entry is the user's trust in this content at this path. The same content elsewhere would give its requests to other
+// code. A link in one repository to the file of another does not share that file's trust.
 type Entry struct {
 	File        string       `json:"file"`           // as it was found, with links
 	Real        string       `json:"real,omitempty"` // without links, if that is another path
@@ -43,7 +42,7 @@ func (s *Store) path(file string) string {
 	return filepath.Join(s.dir, hex.EncodeToString(sum[:16])+".json")
 }
 
-// Lookup returns the entry of a file, nil if there is none.
+// Lookup returns the entry of a file, or nil if there is none.
 func (s *Store) Lookup(file string) (*Entry, error) {
 	file = localrepo.AbsPath(file)
 	e, err := read(s.path(file))
@@ -59,11 +58,11 @@ func (e *Entry) PathUnchanged() bool { return localrepo.RealPath(e.File) == cmp.
 func read(path string) (*Entry, error) {
 	c, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read who is trusted: %w", err)
+		return nil, fmt.Errorf("read the trusted files: %w", err)
 	}
 	var e Entry
 	if err := json.Unmarshal(c, &e); err != nil {
-		return nil, fmt.Errorf("read who is trusted: %s: %w", path, err)
+		return nil, fmt.Errorf("read the trusted files: %s: %w", path, err)
 	}
 	return &e, nil
 }
@@ -71,7 +70,7 @@ func read(path string) (*Entry, error) {
 // Trust saves an entry.
 func (s *Store) Trust(file, sum string, asks []Permission, now time.Time) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return fmt.Errorf("remember that %s is trusted: %w", file, err)
+		return fmt.Errorf("save that %s is trusted: %w", file, err)
 	}
 	e := NewEntry(file, sum, asks, now)
 	c, err := json.MarshalIndent(e, "", "  ")
@@ -81,7 +80,7 @@ func (s *Store) Trust(file, sum string, asks []Permission, now time.Time) error 
 	return statedir.WriteFile(s.path(e.File), append(c, '\n'), 0o600)
 }
 
-// NewEntry makes an entry of now.
+// NewEntry returns an entry of the time now.
 func NewEntry(file, sum string, asks []Permission, now time.Time) Entry {
 	e := Entry{File: localrepo.AbsPath(file), Sum: sum, At: now.UTC(), Permissions: append([]Permission{}, asks...)}
 	if to := localrepo.RealPath(file); to != e.File {
@@ -90,7 +89,7 @@ func NewEntry(file, sum string, asks []Permission, now time.Time) Entry {
 	return e
 }
 
-// Revoke removes the entry of a file, and reports whether there was one.
+// Revoke removes the entry of a file and reports whether there was one.
 func (s *Store) Revoke(file string) (bool, error) {
 	err := os.Remove(s.path(localrepo.AbsPath(file)))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -99,11 +98,11 @@ func (s *Store) Revoke(file string) (bool, error) {
 	return err == nil, err
 }
 
-// List returns every entry, by file.
+// List returns all entries, sorted by file. The error names the entries that cannot be read.
 func (s *Store) List() (list []Entry, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("list who is trusted: %w", err)
+		return nil, fmt.Errorf("list the trusted files: %w", err)
 	}
 	var errs []error
 	for _, f := range entries {
@@ -121,7 +120,7 @@ func (s *Store) List() (list []Entry, err error) {
 	return list, errors.Join(errs...)
 }
 
-// Covers reports whether the user was shown all the requests: flags may have reduced them when he decided.
+// Covers reports whether the user was shown all the requests, which flags may have reduced then.
 func (e *Entry) Covers(asks []Permission) bool {
 	return !slices.ContainsFunc(asks, func(a Permission) bool {
 		return !slices.ContainsFunc(e.Permissions, func(was Permission) bool { return was.Key == a.Key && was.Value == a.Value })
