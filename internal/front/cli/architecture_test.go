@@ -9,26 +9,17 @@ import (
 	"testing"
 )
 
-// section returns a section of ARCHITECTURE.md, without its heading.
-func section(t *testing.T, heading string) string {
-	t.Helper()
+// Each question leads to an existing file.
+func TestWhereToLook(t *testing.T) {
+	t.Parallel()
 	b, err := os.ReadFile("../../../ARCHITECTURE.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, ok := strings.Cut(string(b), "\n## "+heading+"\n")
-	if !ok {
-		t.Fatalf("ARCHITECTURE.md has no section %q", heading)
-	}
+	_, text, _ := strings.Cut(string(b), "\n## Where to look\n")
 	text, _, _ = strings.Cut(text, "\n## ")
-	return text
-}
-
-// Each question leads to files that are there.
-func TestWhereToLook(t *testing.T) {
-	t.Parallel()
 	rows := 0
-	for line := range strings.Lines(section(t, "Where to look")) {
+	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| ---") || strings.HasPrefix(line, "| question") {
 			continue
 		}
@@ -49,11 +40,15 @@ func TestWhereToLook(t *testing.T) {
 	}
 }
 
-// Each room of the table is a folder.
-func TestRooms(t *testing.T) {
+// The tables of packages name existing directories, and every internal package.
+func TestPackageTables(t *testing.T) {
 	t.Parallel()
-	rooms := map[string]bool{}
-	for line := range strings.Lines(section(t, "Packages")) {
+	b, err := os.ReadFile("../../../docs/design/packages.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	for line := range strings.Lines(string(b)) {
 		cells := strings.Split(line, "|")
 		if len(cells) < 4 || !strings.HasPrefix(cells[1], " `") {
 			continue
@@ -62,10 +57,10 @@ func TestRooms(t *testing.T) {
 		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[1], -1) {
 			name := strings.TrimSuffix(m[1], "/")
 			found := false
-			// Names after the first one are short: beside it, or below what is above it.
+			// Names after the first one are relative to its directory or a parent.
 			for dir := parent; ; dir = filepath.Dir(dir) {
 				if st, err := os.Stat(filepath.Join("../../..", dir, name)); err == nil && st.IsDir() {
-					rooms[filepath.ToSlash(filepath.Join(dir, name))], found = true, true
+					listed[filepath.ToSlash(filepath.Join(dir, name))], found = true, true
 					break
 				}
 				if dir == "." || dir == "" {
@@ -73,7 +68,7 @@ func TestRooms(t *testing.T) {
 				}
 			}
 			if !found {
-				t.Errorf("%s is no folder of the repository", m[1])
+				t.Errorf("%s is no directory of the repository", m[1])
 			}
 			if parent == "" {
 				parent = filepath.Dir(name)
@@ -81,13 +76,13 @@ func TestRooms(t *testing.T) {
 		}
 	}
 	for _, dir := range packages(t) {
-		if strings.HasPrefix(dir, "internal/") && !rooms[dir] && !strings.HasSuffix(dir, "test") {
+		if strings.HasPrefix(dir, "internal/") && !listed[dir] && !strings.HasSuffix(dir, "test") {
 			t.Errorf("%s is not in the table", dir)
 		}
 	}
 }
 
-// packages are the folders that have Go files of the product, relative to the top.
+// packages returns the directories with Go files of the product, relative to the root.
 func packages(t *testing.T) (dirs []string) {
 	t.Helper()
 	err := filepath.WalkDir("../../..", func(path string, d os.DirEntry, err error) error {
