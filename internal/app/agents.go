@@ -107,7 +107,7 @@ func (g Agents) Start(ctx context.Context, sb *sandbox.Sandbox, agent, prompt st
 			return started, err
 		case !has:
 			started.Note = fmt.Sprintf("%s has no program of %s, or no tmux", sb.Name(), agent)
-			g.Sandboxes().NoteRenewed(sb)
+			g.Sandboxes().NoteRecreated(sb)
 			return started, nil
 		}
 	}
@@ -119,7 +119,7 @@ func (g Agents) Start(ctx context.Context, sb *sandbox.Sandbox, agent, prompt st
 	if started.Began, err = begin(ctx, sb, agent, prompt, h, b, p.secrets); err != nil {
 		return started, err
 	}
-	g.Sandboxes().NoteRenewed(sb)
+	g.Sandboxes().NoteRecreated(sb)
 	if started.Began {
 		err = g.warnOfKey(ctx, sb, p, h)
 	}

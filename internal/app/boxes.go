@@ -14,15 +14,15 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// boxes runs attempts on the engine and shows their events.
-type boxes struct {
+// attemptRunner runs attempts on the engine and shows their events.
+type attemptRunner struct {
 	t    *Tasks
 	find *credentials.Finder
 	st   *taskstore.Store
 	be   *Backend // nil if not opened yet
 }
 
-func (b *boxes) open() (err error) {
+func (b *attemptRunner) open() (err error) {
 	if b.be != nil {
 		return nil
 	}
@@ -33,16 +33,16 @@ func (b *boxes) open() (err error) {
 }
 
 // Run starts the first attempt that this machine knows.
-func (b *boxes) Run(ctx context.Context, job *job.Job) (*workorder.Result, error) {
+func (b *attemptRunner) Run(ctx context.Context, job *job.Job) (*workorder.Result, error) {
 	return b.start(ctx, job, func(l *launch.Launcher) (*workorder.Result, error) { return l.Run(ctx, b.t.Hard, job) })
 }
 
 // Resume starts the attempt after the one in last.
-func (b *boxes) Resume(ctx context.Context, job *job.Job, last *taskstore.Record) (*workorder.Result, error) {
+func (b *attemptRunner) Resume(ctx context.Context, job *job.Job, last *taskstore.Record) (*workorder.Result, error) {
 	return b.start(ctx, job, func(l *launch.Launcher) (*workorder.Result, error) { return l.Resume(ctx, b.t.Hard, job, last) })
 }
 
-func (b *boxes) start(ctx context.Context, job *job.Job, run func(*launch.Launcher) (*workorder.Result, error)) (*workorder.Result, error) {
+func (b *attemptRunner) start(ctx context.Context, job *job.Job, run func(*launch.Launcher) (*workorder.Result, error)) (*workorder.Result, error) {
 	own, err := b.st.Owner(true)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (b *boxes) start(ctx context.Context, job *job.Job, run func(*launch.Launch
 }
 
 // shown is a launcher that shows the events of an attempt, until done is called.
-func (b *boxes) shown(ctx context.Context, job *job.Job) (l *launch.Launcher, done func()) {
+func (b *attemptRunner) shown(ctx context.Context, job *job.Job) (l *launch.Launcher, done func()) {
 	event, done := (func(workorder.Event))(nil), func() {}
 	if b.t.Show != nil {
 		event, done = b.t.Show(ctx, job)
@@ -64,14 +64,14 @@ func (b *boxes) shown(ctx context.Context, job *job.Job) (l *launch.Launcher, do
 }
 
 // Watch follows a box that runs.
-func (b *boxes) Watch(ctx context.Context, rec *taskstore.Record) (*workorder.Result, error) {
+func (b *attemptRunner) Watch(ctx context.Context, rec *taskstore.Record) (*workorder.Result, error) {
 	l, done := b.shown(ctx, nil)
 	defer done()
 	return l.Watch(ctx, rec)
 }
 
 // Stop asks a box to end.
-func (b *boxes) Stop(ctx context.Context, rec *taskstore.Record, grace time.Duration) (bool, error) {
+func (b *attemptRunner) Stop(ctx context.Context, rec *taskstore.Record, grace time.Duration) (bool, error) {
 	if err := b.open(); err != nil {
 		return false, err
 	}
@@ -79,7 +79,7 @@ func (b *boxes) Stop(ctx context.Context, rec *taskstore.Record, grace time.Dura
 }
 
 // Collect collects the result of a box that has ended.
-func (b *boxes) Collect(ctx context.Context, rec *taskstore.Record) error {
+func (b *attemptRunner) Collect(ctx context.Context, rec *taskstore.Record) error {
 	if err := b.open(); err != nil {
 		return err
 	}

@@ -205,25 +205,25 @@ func (m Machine) TryRuntime(ctx context.Context, kind sandbox.Runtime, o DeepOpt
 		return exiterr.New(workorder.ExitBox, fmt.Errorf("runtime %s unavailable: %s", kind, why),
 			"list the runtimes with: sandbox-agent runtime list")
 	}
-	t := &tried{m: boxes, info: all[i], spec: sandbox.Spec{Runtime: kind, OCIRuntime: o.OCIRuntime, Image: o.Image}}
+	t := &testedRuntime{m: boxes, info: all[i], spec: sandbox.Spec{Runtime: kind, OCIRuntime: o.OCIRuntime, Image: o.Image}}
 	if t.spec.Image == "" && kind == sandbox.RuntimeContainer {
 		return Usagef("--runtime %s needs --image, one of the engine's", kind)
 	}
 	return SandboxError(doctor.TryRuntime(ctx, t, done))
 }
 
-// tried is the doctor.RuntimeKind of a runtime.
-type tried struct {
+// testedRuntime is the doctor.RuntimeKind of a runtime.
+type testedRuntime struct {
 	m    *sandbox.Manager
 	info sandbox.RuntimeInfo
 	spec sandbox.Spec
 }
 
-func (t *tried) Has(c runtime.Capability) bool {
+func (t *testedRuntime) Has(c runtime.Capability) bool {
 	return slices.Contains(t.info.Capabilities, sandbox.Capability(c))
 }
 
-func (t *tried) Make(ctx context.Context, w doctor.Requirements) (doctor.RuntimeSandbox, error) {
+func (t *testedRuntime) Make(ctx context.Context, w doctor.Requirements) (doctor.RuntimeSandbox, error) {
 	s := t.spec
 	s.Name = fmt.Sprintf("doctor-%d", time.Now().UnixNano())
 	s.User, s.Limits = w.User, sandbox.Limits{MemoryBytes: w.MemoryBytes, PIDs: w.PIDs, CPUs: w.CPUs}

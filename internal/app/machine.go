@@ -37,7 +37,7 @@ func (m Machine) CollectGarbage(ctx context.Context, o GarbageOptions) ([]runtim
 	if err != nil {
 		return nil, err
 	}
-	collect := (&boxes{t: &Tasks{Env: m.Env}, st: st, be: be}).Collect
+	collect := (&attemptRunner{t: &Tasks{Env: m.Env}, st: st, be: be}).Collect
 	sweep := &gc.Collector{Store: st, Engine: be.Engine, DryRun: o.DryRun, Collect: collect}
 	sweep.Volumes, _ = be.Engine.(runtime.Volumes)
 	if o.Images {

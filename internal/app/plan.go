@@ -102,7 +102,7 @@ func savedPlan(dir string) (string, error) {
 	return forge.StripPlain(string(b)), nil
 }
 
-func (p *taskJob) remotePlan(ctx context.Context) (task, plan string, err error) {
+func (p *jobBuilder) remotePlan(ctx context.Context) (task, plan string, err error) {
 	s := tasks.State{Request: p.Request}
 	s.Remote = p.Ask(ctx, s)
 	switch on := s.Remote; {

@@ -48,7 +48,7 @@ func (t *Tasks) findPull(ctx context.Context, p *projects.Project, number int) (
 }
 
 // findPull finds the task by its pull request, or the pull request by its task.
-func (p *taskJob) findPull(ctx context.Context) (rec *taskstore.Record, err error) {
+func (p *jobBuilder) findPull(ctx context.Context) (rec *taskstore.Record, err error) {
 	if p.Pull == 0 && p.Feedback == nil {
 		if rec, err = p.knownHere(ctx); err != nil {
 			return nil, err
@@ -63,7 +63,7 @@ func (p *taskJob) findPull(ctx context.Context) (rec *taskstore.Record, err erro
 
 // taskOf finds the task by its id, or by its pull request if pr is not 0. The record is nil for a task that this
 // state directory does not know.
-func (p *taskJob) taskOf(ctx context.Context, pr int) (rec *taskstore.Record, err error) {
+func (p *jobBuilder) taskOf(ctx context.Context, pr int) (rec *taskstore.Record, err error) {
 	if p.Task != "" {
 		if rec, err = p.knownHere(ctx); err != nil {
 			return nil, err
@@ -99,7 +99,7 @@ func (p *taskJob) taskOf(ctx context.Context, pr int) (rec *taskstore.Record, er
 }
 
 // reachForge lets the box reach the forge of the task's pull request, even if the project's runs open none.
-func (p *taskJob) reachForge(r *resolve.Resolved) {
+func (p *jobBuilder) reachForge(r *resolve.Resolved) {
 	if p.pull == nil {
 		return
 	}

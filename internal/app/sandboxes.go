@@ -117,15 +117,15 @@ func (b Sandboxes) WarnOfRepositories(ctx context.Context, sb *sandbox.Sandbox) 
 	return paths
 }
 
-// NoteRenewed says that a sandbox was recreated, if it was.
-func (b Sandboxes) NoteRenewed(sb *sandbox.Sandbox) {
-	if note := RenewedNote(sb); note != "" {
+// NoteRecreated says that a sandbox was recreated, if it was.
+func (b Sandboxes) NoteRecreated(sb *sandbox.Sandbox) {
+	if note := RecreatedNote(sb); note != "" {
 		b.Say(note)
 	}
 }
 
-// RenewedNote returns the remark that a sandbox was recreated; "" if it was not.
-func RenewedNote(sb *sandbox.Sandbox) string {
+// RecreatedNote returns the remark that a sandbox was recreated; "" if it was not.
+func RecreatedNote(sb *sandbox.Sandbox) string {
 	if !sb.Recreated() {
 		return ""
 	}

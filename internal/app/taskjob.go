@@ -19,18 +19,18 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// taskJob makes the jobs of a request from its flags, the project, and the flags of earlier commands.
-type taskJob struct {
+// jobBuilder makes the jobs of a request from its flags, the project, and the flags of earlier commands.
+type jobBuilder struct {
 	TaskRequest
 	t     *Tasks
 	find  *credentials.Finder
 	pull  *taskPull // the task's pull request; nil if it was not asked for
-	boxes *boxes
+	boxes *attemptRunner
 	r     *resolve.Resolved // set when the project was loaded
 }
 
 // run carries out the request. rec is nil for a task that is not known here.
-func (p *taskJob) run(ctx context.Context, st *taskstore.Store, rec *taskstore.Record) (TaskOutcome, error) {
+func (p *jobBuilder) run(ctx context.Context, st *taskstore.Store, rec *taskstore.Record) (TaskOutcome, error) {
 	if !p.DryRun && !p.OnlyNew() {
 		if err := p.boxes.open(); err != nil {
 			return TaskOutcome{}, err
@@ -45,7 +45,7 @@ func (p *taskJob) run(ctx context.Context, st *taskstore.Store, rec *taskstore.R
 }
 
 // runKnown is run after the look-up of a task.
-func (p *taskJob) runKnown(ctx context.Context, rec *taskstore.Record, err error) (TaskOutcome, error) {
+func (p *jobBuilder) runKnown(ctx context.Context, rec *taskstore.Record, err error) (TaskOutcome, error) {
 	if err == nil {
 		err = p.CheckBranch()
 	}
@@ -60,7 +60,7 @@ func (p *taskJob) runKnown(ctx context.Context, rec *taskstore.Record, err error
 }
 
 // knownHere is the record of the task, whose id it completes. It is nil if only the remote may know the task.
-func (p *taskJob) knownHere(ctx context.Context) (*taskstore.Record, error) {
+func (p *jobBuilder) knownHere(ctx context.Context) (*taskstore.Record, error) {
 	st, rec, err := p.t.Find(ctx, p.Task)
 	if err == nil {
 		p.Task = rec.TaskID
@@ -74,7 +74,7 @@ func (p *taskJob) knownHere(ctx context.Context) (*taskstore.Record, error) {
 }
 
 // resolve finds the project. If no record names a project, it looks for the task on the project's remote.
-func (p *taskJob) resolve(ctx context.Context) (*resolve.Resolved, error) {
+func (p *jobBuilder) resolve(ctx context.Context) (*resolve.Resolved, error) {
 	r, err := p.t.Resolver.Find(ctx, &p.Flags)
 	if _, none := errors.AsType[*projects.NotFoundError](err); none && p.Verb != tasks.Create && p.Task != "" && p.Flags.Project == "" {
 		return nil, tasks.UnknownTaskError(p.Task, "its project: --project P, or without a project file its repository: --repo R")
@@ -83,7 +83,7 @@ func (p *taskJob) resolve(ctx context.Context) (*resolve.Resolved, error) {
 }
 
 // New makes the job of a new task. If it fails, there is no task.
-func (p *taskJob) New(ctx context.Context, s tasks.State, next tasks.Attempt) (_ *job.Job, err error) {
+func (p *jobBuilder) New(ctx context.Context, s tasks.State, next tasks.Attempt) (_ *job.Job, err error) {
 	if p.r, err = p.t.Resolver.Find(ctx, &p.Flags); err == nil {
 		if p.r.Found != nil && p.t.Found != nil {
 			p.t.Found(p.r.Found)
@@ -108,7 +108,7 @@ func (p *taskJob) New(ctx context.Context, s tasks.State, next tasks.Attempt) (_
 }
 
 // order makes the job of the next attempt's description.
-func (p *taskJob) order(ctx context.Context, s tasks.State, next tasks.Attempt) error {
+func (p *jobBuilder) order(ctx context.Context, s tasks.State, next tasks.Attempt) error {
 	in := projects.OrderInput{TaskID: s.Task, Task: next.Text, Mode: next.Mode, TargetBranch: next.Branch, Rebase: p.Rebase}
 	if s.Remote != nil {
 		in.Review = s.Remote.Review
@@ -132,7 +132,7 @@ func (p *taskJob) order(ctx context.Context, s tasks.State, next tasks.Attempt) 
 }
 
 // Ask loads the project and asks its remote about the task.
-func (p *taskJob) Ask(ctx context.Context, s tasks.State) *tasks.Remote {
+func (p *jobBuilder) Ask(ctx context.Context, s tasks.State) *tasks.Remote {
 	on, err := p.ask(ctx, s)
 	if err != nil {
 		return &tasks.Remote{Err: err}
@@ -141,7 +141,7 @@ func (p *taskJob) Ask(ctx context.Context, s tasks.State) *tasks.Remote {
 	return on
 }
 
-func (p *taskJob) ask(ctx context.Context, s tasks.State) (on *tasks.Remote, err error) {
+func (p *jobBuilder) ask(ctx context.Context, s tasks.State) (on *tasks.Remote, err error) {
 	if s.Record != nil {
 		if err := p.remember(s.Record); err != nil {
 			return nil, err
@@ -183,7 +183,7 @@ func (p *taskJob) ask(ctx context.Context, s tasks.State) (on *tasks.Remote, err
 	return on, p.pull.client.fault(on.ReadReview(ctx, p.pull.client, &p.pull.PR, feedback))
 }
 
-func (p *taskJob) askRemote(ctx context.Context, id string) (*tasks.Remote, error) {
+func (p *jobBuilder) askRemote(ctx context.Context, id string) (*tasks.Remote, error) {
 	switch r := p.r; {
 	case r.Project.Repo == "":
 		return &tasks.Remote{}, nil
@@ -214,13 +214,13 @@ func (s served) State(ctx context.Context, id string) (*workorder.State, error) 
 }
 
 // credentials prepares secrets for a job that is made later.
-func (p *taskJob) credentials(ctx context.Context, r *resolve.Resolved) error {
+func (p *jobBuilder) credentials(ctx context.Context, r *resolve.Resolved) error {
 	r.Job = &job.Job{Order: workorder.Order{Repo: r.Project.Repo, CloneURL: r.Project.Repo, PR: r.Project.PR}}
 	return r.FindCredentials(ctx, p.find)
 }
 
 // Job makes the job of a next attempt, with the credentials that the remote was asked with.
-func (p *taskJob) Job(ctx context.Context, s tasks.State, next tasks.Action) (*job.Job, error) {
+func (p *jobBuilder) Job(ctx context.Context, s tasks.State, next tasks.Action) (*job.Job, error) {
 	t := next.Attempt
 	_, given := p.Flags.Sources["branch"]
 	if p.r.Found != nil && !given && p.Flags.TaskBase == "" && t.Base != "" {
@@ -248,7 +248,7 @@ func (p *taskJob) Job(ctx context.Context, s tasks.State, next tasks.Action) (*j
 }
 
 // detectAgain makes the project of the files of a branch, with the credentials that it needs.
-func (p *taskJob) detectAgain(ctx context.Context, base string) (err error) {
+func (p *jobBuilder) detectAgain(ctx context.Context, base string) (err error) {
 	p.Flags.TaskBase = base
 	if p.r, err = p.resolve(ctx); err != nil {
 		return err
@@ -258,7 +258,7 @@ func (p *taskJob) detectAgain(ctx context.Context, base string) (err error) {
 }
 
 // remember takes the settings of the last attempt that this command does not give.
-func (p *taskJob) remember(rec *taskstore.Record) error {
+func (p *jobBuilder) remember(rec *taskstore.Record) error {
 	f := &p.Flags
 	said := said(f)
 	if f.Out != "" {

@@ -144,13 +144,13 @@ func (t *Tasks) read(ctx context.Context, verb tasks.Verb, rec *taskstore.Record
 	if err != nil {
 		return out, err
 	}
-	flow := &tasks.Controller{Store: st, Attempts: &boxes{t: t}, PROpener: opening}
+	flow := &tasks.Controller{Store: st, Attempts: &attemptRunner{t: t}, PROpener: opening}
 	return flow.Run(ctx, tasks.State{Request: tasks.Request{Verb: verb, Task: rec.TaskID}, Record: rec})
 }
 
 // Stopping stops tasks. It opens the engine when there is a box to stop.
 func (t *Tasks) Stopping(st *taskstore.Store) *tasks.Stopper {
-	return &tasks.Stopper{Store: st, Attempts: &boxes{t: t}, Patience: t.Patience}
+	return &tasks.Stopper{Store: st, Attempts: &attemptRunner{t: t}, Patience: t.Patience}
 }
 
 // Replay shows the recorded events of a task, up to now if it runs.
@@ -249,10 +249,10 @@ func (t *Tasks) mended(ctx context.Context, st *taskstore.Store, rec *taskstore.
 	return rec, nil
 }
 
-func (t *Tasks) newJob(r TaskRequest) *taskJob {
+func (t *Tasks) newJob(r TaskRequest) *jobBuilder {
 	r.DryRun = r.Flags.DryRun
 	find := credentials.New(t.Getenv)
-	return &taskJob{t: t, TaskRequest: r, find: find, boxes: &boxes{t: t, find: find}}
+	return &jobBuilder{t: t, TaskRequest: r, find: find, boxes: &attemptRunner{t: t, find: find}}
 }
 
 // isSetting reports whether a flag replaces a value of the project.

@@ -49,7 +49,7 @@ type (
 
 var errNoFile = &WrongError{errors.New("arguments: target_file is needed")}
 
-func (s *Server) readFile(ctx context.Context, e Environment, a *readArguments) (*mcp.CallToolResult, error) {
+func (s *Server) readFile(ctx context.Context, e Sandbox, a *readArguments) (*mcp.CallToolResult, error) {
 	if a.File == "" {
 		return nil, errNoFile
 	}
@@ -112,7 +112,7 @@ func linesOf(s string, start, end *int) (part, note string, err error) {
 // maxListed bounds the list of a directory, in files.
 const maxListed = 1000
 
-func (s *Server) listFiles(ctx context.Context, e Environment, a *listArguments) (*mcp.CallToolResult, error) {
+func (s *Server) listFiles(ctx context.Context, e Sandbox, a *listArguments) (*mcp.CallToolResult, error) {
 	if a.Path == "" {
 		a.Path = "."
 	}
@@ -121,12 +121,12 @@ func (s *Server) listFiles(ctx context.Context, e Environment, a *listArguments)
 		return nil, err
 	}
 	return document(struct {
-		Files []EnvironmentFile `json:"files"`
-		More  int               `json:"more,omitempty"`
+		Files []SandboxFile `json:"files"`
+		More  int           `json:"more,omitempty"`
 	}{all[:min(len(all), maxListed)], max(0, len(all)-maxListed)}, nil)
 }
 
-func (s *Server) writeFile(ctx context.Context, e Environment, a *writeArguments) (*mcp.CallToolResult, error) {
+func (s *Server) writeFile(ctx context.Context, e Sandbox, a *writeArguments) (*mcp.CallToolResult, error) {
 	if a.File == "" {
 		return nil, errNoFile
 	}
@@ -138,7 +138,7 @@ func (s *Server) writeFile(ctx context.Context, e Environment, a *writeArguments
 	return document(e.Write(ctx, a.File, []byte(a.Contents), "Write "+a.File))
 }
 
-func (s *Server) deleteFile(ctx context.Context, e Environment, a *fileTarget) (*mcp.CallToolResult, error) {
+func (s *Server) deleteFile(ctx context.Context, e Sandbox, a *fileTarget) (*mcp.CallToolResult, error) {
 	if a.File == "" {
 		return nil, errNoFile
 	}
@@ -150,7 +150,7 @@ func (s *Server) deleteFile(ctx context.Context, e Environment, a *fileTarget) (
 	return document(e.Delete(ctx, a.File))
 }
 
-func (s *Server) editFile(ctx context.Context, e Environment, a *editArguments) (*mcp.CallToolResult, error) {
+func (s *Server) editFile(ctx context.Context, e Sandbox, a *editArguments) (*mcp.CallToolResult, error) {
 	if a.File == "" || a.Search == "" {
 		return nil, &WrongError{errors.New("arguments: target_file and search_text are needed")}
 	}

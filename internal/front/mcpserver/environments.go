@@ -32,24 +32,24 @@ const briefing = "The environment_* tools give you sandboxes of the user's repos
 // oneAtATime is said where a model sees several.
 const oneAtATime = "Warning: do not work in another environment than your own unless the user has said so: others may be at work there."
 
-// Environments are sandboxes of one repository, each with a branch. An error of what an agent has asked for is a WrongError.
-type Environments interface {
-	Create(ctx context.Context, q EnvironmentRequest) (EnvironmentInfo, error)
-	List(ctx context.Context) ([]EnvironmentInfo, error)
+// Sandboxes are sandboxes of one repository, each with a branch. An error of what an agent has asked for is a WrongError.
+type Sandboxes interface {
+	Create(ctx context.Context, q SandboxRequest) (SandboxInfo, error)
+	List(ctx context.Context) ([]SandboxInfo, error)
 	// Open finds one, to be used until Close. The error of an unknown one names those that there are.
-	Open(ctx context.Context, id string) (Environment, error)
+	Open(ctx context.Context, id string) (Sandbox, error)
 }
 
-// Environment is one. Whatever it changes is saved when a call of it returns.
-type Environment interface {
-	Info(ctx context.Context) (EnvironmentInfo, error)
-	Run(ctx context.Context, c EnvironmentCommand) (EnvironmentResult, error)
+// Sandbox is one. Whatever it changes is saved when a call of it returns.
+type Sandbox interface {
+	Info(ctx context.Context) (SandboxInfo, error)
+	Run(ctx context.Context, c SandboxCommand) (SandboxResult, error)
 	Files
 	// Update changes the title.
-	Update(ctx context.Context, title string) (EnvironmentInfo, error)
+	Update(ctx context.Context, title string) (SandboxInfo, error)
 	// Rebuild recreates the sandbox and keeps the work.
-	Rebuild(ctx context.Context, c EnvironmentConfig) (EnvironmentInfo, error)
-	Checkpoint(ctx context.Context, name string) (EnvironmentCheckpoint, error)
+	Rebuild(ctx context.Context, c SandboxConfig) (SandboxInfo, error)
+	Checkpoint(ctx context.Context, name string) (SandboxCheckpoint, error)
 	Log(ctx context.Context) (string, error)
 	Diff(ctx context.Context) (string, error)
 	// Turn keeps others, of other programs too, from changing it by several steps at the same time, until done.
@@ -61,20 +61,20 @@ type Environment interface {
 type Files interface {
 	// Read is a file of at most most bytes.
 	Read(ctx context.Context, path string, most int64) ([]byte, error)
-	List(ctx context.Context, path string) ([]EnvironmentFile, error)
+	List(ctx context.Context, path string) ([]SandboxFile, error)
 	// Write makes content that of a file; subject says so in the commit.
-	Write(ctx context.Context, path string, content []byte, subject string) (EnvironmentChange, error)
-	Delete(ctx context.Context, path string) (EnvironmentChange, error)
+	Write(ctx context.Context, path string, content []byte, subject string) (SandboxChange, error)
+	Delete(ctx context.Context, path string) (SandboxChange, error)
 }
 
-// EnvironmentRequest is what an agent asks for.
-type EnvironmentRequest struct {
+// SandboxRequest is what an agent asks for.
+type SandboxRequest struct {
 	Title string
 	Ref   string // that it begins at
 }
 
-// EnvironmentInfo is what is known of one.
-type EnvironmentInfo struct {
+// SandboxInfo is what is known of one.
+type SandboxInfo struct {
 	ID      string `json:"id"`
 	Title   string `json:"title"`
 	State   string `json:"state,omitempty"`
@@ -82,12 +82,12 @@ type EnvironmentInfo struct {
 	Workdir string `json:"workdir,omitempty"`
 	Updated string `json:"updated,omitempty"`
 	// Endpoints are by port.
-	Endpoints map[string]EnvironmentEndpoint `json:"endpoints,omitempty"`
-	Notes     []string                       `json:"notes,omitempty"`
+	Endpoints map[string]SandboxEndpoint `json:"endpoints,omitempty"`
+	Notes     []string                   `json:"notes,omitempty"`
 }
 
-// EnvironmentEndpoint is where something listens.
-type EnvironmentEndpoint struct {
+// SandboxEndpoint is where something listens.
+type SandboxEndpoint struct {
 	Inside string `json:"environment_internal"`
 	Host   string `json:"host_external,omitempty"`
 }
@@ -95,8 +95,8 @@ type EnvironmentEndpoint struct {
 // Shell is one of sandbox.Shells, or "" for the first.
 type Shell string
 
-// EnvironmentCommand is a script for a shell.
-type EnvironmentCommand struct {
+// SandboxCommand is a script for a shell.
+type SandboxCommand struct {
 	Command     string  `json:"command"`
 	Shell       Shell   `json:"shell,omitempty"`
 	Background  bool    `json:"background,omitempty"`
@@ -105,42 +105,42 @@ type EnvironmentCommand struct {
 	Explanation string  `json:"explanation,omitempty"`
 }
 
-// EnvironmentResult is how it ended, or of one in the background that it runs.
-type EnvironmentResult struct {
-	Stdout    string                         `json:"stdout"`
-	Stderr    string                         `json:"stderr"`
-	ExitCode  int                            `json:"exit_code"`
-	Endpoints map[string]EnvironmentEndpoint `json:"endpoints"`
-	TimedOut  bool                           `json:"timed_out,omitempty"`
-	Commit    string                         `json:"commit,omitempty"`
-	Notes     []string                       `json:"notes,omitempty"`
+// SandboxResult is how it ended, or of one in the background that it runs.
+type SandboxResult struct {
+	Stdout    string                     `json:"stdout"`
+	Stderr    string                     `json:"stderr"`
+	ExitCode  int                        `json:"exit_code"`
+	Endpoints map[string]SandboxEndpoint `json:"endpoints"`
+	TimedOut  bool                       `json:"timed_out,omitempty"`
+	Commit    string                     `json:"commit,omitempty"`
+	Notes     []string                   `json:"notes,omitempty"`
 }
 
-// EnvironmentFile is a row of a folder's list.
-type EnvironmentFile struct {
+// SandboxFile is a row of a folder's list.
+type SandboxFile struct {
 	Name string `json:"name"`
 	Type string `json:"type"` // file, folder, link or other
 	Size int64  `json:"size,omitempty"`
 }
 
-// EnvironmentChange is what came of a changed file.
-type EnvironmentChange struct {
+// SandboxChange is what came of a changed file.
+type SandboxChange struct {
 	Commit string   `json:"commit,omitempty"` // "": nothing is new in the branch
 	Notes  []string `json:"notes,omitempty"`
 }
 
-// EnvironmentConfig is the configuration of which an environment is recreated. Unnamed settings stay.
-type EnvironmentConfig struct {
+// SandboxConfig is the configuration of which an environment is recreated. Unnamed settings stay.
+type SandboxConfig struct {
 	BaseImage     string              `json:"base_image,omitempty"`
 	Env           map[string]*string  `json:"env,omitempty"` // null removes a variable
 	SetupCommands *[]string           `json:"setup_commands,omitempty"`
 	Network       sandbox.NetworkMode `json:"network,omitempty"`
 	Allow         []string            `json:"allow,omitempty"`
-	Service       *EnvironmentService `json:"-"` // one more
+	Service       *SandboxService     `json:"-"` // one more
 }
 
-// EnvironmentService is a service beside an environment, reached inside by its name.
-type EnvironmentService struct {
+// SandboxService is a service beside an environment, reached inside by its name.
+type SandboxService struct {
 	Name    string            `json:"name"`
 	Image   string            `json:"image"`
 	Command []string          `json:"command,omitempty"`
@@ -148,8 +148,8 @@ type EnvironmentService struct {
 	Ports   []int             `json:"ports,omitempty"`
 }
 
-// EnvironmentCheckpoint is what a checkpoint has kept.
-type EnvironmentCheckpoint struct {
+// SandboxCheckpoint is what a checkpoint has kept.
+type SandboxCheckpoint struct {
 	Commit   string   `json:"commit"`
 	Tag      string   `json:"tag"`                // in the repository that the user's remote sandbox names
 	Snapshot string   `json:"snapshot,omitempty"` // of all files, where the sandbox's kind can have one
@@ -172,7 +172,7 @@ func (t *target) id() *string { return &t.ID }
 func (*configArguments) rebuilds()  {}
 func (*serviceArguments) rebuilds() {}
 
-// Kinds of arguments, in addition to EnvironmentCommand and EnvironmentService.
+// Kinds of arguments, in addition to SandboxCommand and SandboxService.
 type (
 	createArguments struct {
 		explained
@@ -188,15 +188,15 @@ type (
 	}
 	configArguments struct {
 		target
-		Config EnvironmentConfig `json:"config"`
+		Config SandboxConfig `json:"config"`
 	}
 	commandArguments struct {
 		target
-		EnvironmentCommand
+		SandboxCommand
 	}
 	serviceArguments struct {
 		target
-		EnvironmentService
+		SandboxService
 	}
 	checkpointArguments struct {
 		target
@@ -204,16 +204,16 @@ type (
 	}
 )
 
-// addEnvironments adds the fifteen tools.
-func (s *Server) addEnvironments() {
+// addSandboxTools adds the fifteen tools.
+func (s *Server) addSandboxTools() {
 	looks := &mcp.ToolAnnotations{ReadOnlyHint: true}
 	tool := func(name, description string, hints *mcp.ToolAnnotations) *mcp.Tool {
 		return &mcp.Tool{Name: "environment_" + name, Description: description, Annotations: hints}
 	}
 	add(s, tool("create", "Make an environment: a sandbox with a clone of the user's repository, and a branch. "+
-		"Uncommitted changes of the user are not in it.", nil), s.createEnvironment)
-	add(s, tool("open", "Work in an environment that is there.", looks), s.openEnvironment)
-	add(s, tool("list", "List the environments of the repository.", looks), s.listEnvironments)
+		"Uncommitted changes of the user are not in it.", nil), s.createSandbox)
+	add(s, tool("open", "Work in an environment that is there.", looks), s.openSandbox)
+	add(s, tool("list", "List the environments of the repository.", looks), s.listSandboxes)
 	add(s, tool("update", "Change an environment's title.", nil), on(s, s.update))
 	add(s, tool("config", "Recreate an environment with another configuration. "+
 		"Commits stay; other files and background commands are lost.", nil), on(s, s.config))
@@ -229,11 +229,11 @@ func (s *Server) addEnvironments() {
 		"This recreates the environment, as environment_config does.", nil), on(s, s.service))
 	add(s, tool("checkpoint", "Keep the environment's state under a name.", nil), on(s, s.checkpoint))
 	add(s, tool("log", "Show an environment's commits, with the commands that were run.", looks),
-		on(s, func(ctx context.Context, e Environment, _ *target) (*mcp.CallToolResult, error) {
+		on(s, func(ctx context.Context, e Sandbox, _ *target) (*mcp.CallToolResult, error) {
 			return said(e.Log(ctx))
 		}))
 	add(s, tool("diff", "Show what an environment has changed since it began.", looks),
-		on(s, func(ctx context.Context, e Environment, _ *target) (*mcp.CallToolResult, error) {
+		on(s, func(ctx context.Context, e Sandbox, _ *target) (*mcp.CallToolResult, error) {
 			return said(e.Diff(ctx))
 		}))
 }
@@ -242,7 +242,7 @@ func (s *Server) addEnvironments() {
 func on[A any, P interface {
 	*A
 	id() *string
-}](s *Server, do func(context.Context, Environment, P) (*mcp.CallToolResult, error),
+}](s *Server, do func(context.Context, Sandbox, P) (*mcp.CallToolResult, error),
 ) func(context.Context, string, P) (*mcp.CallToolResult, error) {
 	return func(ctx context.Context, client string, a P) (*mcp.CallToolResult, error) {
 		id := a.id()
@@ -259,7 +259,7 @@ func on[A any, P interface {
 			}
 			defer done()
 		}
-		e, err := s.o.Environments.Open(ctx, *id)
+		e, err := s.o.Sandboxes.Open(ctx, *id)
 		if err != nil {
 			return answer(err)
 		}
@@ -316,7 +316,7 @@ func (s *Server) setCurrent(client, id string) {
 	s.current[client] = id
 }
 
-func (s *Server) createEnvironment(ctx context.Context, client string, a *createArguments) (*mcp.CallToolResult, error) {
+func (s *Server) createSandbox(ctx context.Context, client string, a *createArguments) (*mcp.CallToolResult, error) {
 	if strings.TrimSpace(a.Title) == "" {
 		return nil, invalid(errors.New("arguments: title is needed"))
 	}
@@ -327,7 +327,7 @@ func (s *Server) createEnvironment(ctx context.Context, client string, a *create
 		}
 		defer done()
 		if has := s.currentOf(client); has != "" && !a.AllowReplace {
-			e, err := s.o.Environments.Open(ctx, has)
+			e, err := s.o.Sandboxes.Open(ctx, has)
 			if err == nil {
 				e.Close(ctx)
 				return withCommands(failed(fmt.Errorf("you work in environment %s: go on there, or ask the user whether another may "+
@@ -338,7 +338,7 @@ func (s *Server) createEnvironment(ctx context.Context, client string, a *create
 			}
 		}
 	}
-	i, err := s.o.Environments.Create(ctx, EnvironmentRequest{Title: a.Title, Ref: a.Ref})
+	i, err := s.o.Sandboxes.Create(ctx, SandboxRequest{Title: a.Title, Ref: a.Ref})
 	if err != nil {
 		return answer(err)
 	}
@@ -350,8 +350,8 @@ func (s *Server) createEnvironment(ctx context.Context, client string, a *create
 	return withCommands(res, i.ID), nil
 }
 
-func (s *Server) openEnvironment(ctx context.Context, client string, a *openArguments) (*mcp.CallToolResult, error) {
-	return on(s, func(ctx context.Context, e Environment, _ *openArguments) (*mcp.CallToolResult, error) {
+func (s *Server) openSandbox(ctx context.Context, client string, a *openArguments) (*mcp.CallToolResult, error) {
+	return on(s, func(ctx context.Context, e Sandbox, _ *openArguments) (*mcp.CallToolResult, error) {
 		i, err := e.Info(ctx)
 		if err == nil {
 			s.setCurrent(client, i.ID)
@@ -360,14 +360,14 @@ func (s *Server) openEnvironment(ctx context.Context, client string, a *openArgu
 	})(ctx, client, a)
 }
 
-func (s *Server) listEnvironments(ctx context.Context, client string, _ *explained) (*mcp.CallToolResult, error) {
-	all, err := s.o.Environments.List(ctx)
+func (s *Server) listSandboxes(ctx context.Context, client string, _ *explained) (*mcp.CallToolResult, error) {
+	all, err := s.o.Sandboxes.List(ctx)
 	if err != nil {
 		return answer(err)
 	}
 	res, err := document(struct {
-		Environments []EnvironmentInfo `json:"environments"`
-		Current      string            `json:"current,omitempty"`
+		Environments []SandboxInfo `json:"environments"`
+		Current      string        `json:"current,omitempty"`
 	}{all, s.currentOf(client)}, nil)
 	if err != nil {
 		return nil, err
@@ -376,14 +376,14 @@ func (s *Server) listEnvironments(ctx context.Context, client string, _ *explain
 	return res, nil
 }
 
-func (s *Server) update(ctx context.Context, e Environment, a *updateArguments) (*mcp.CallToolResult, error) {
+func (s *Server) update(ctx context.Context, e Sandbox, a *updateArguments) (*mcp.CallToolResult, error) {
 	if strings.TrimSpace(a.Title) == "" {
 		return nil, &WrongError{errors.New("arguments: title is needed")}
 	}
 	return document(e.Update(ctx, a.Title))
 }
 
-func (s *Server) config(ctx context.Context, e Environment, a *configArguments) (*mcp.CallToolResult, error) {
+func (s *Server) config(ctx context.Context, e Sandbox, a *configArguments) (*mcp.CallToolResult, error) {
 	c := a.Config
 	if c.BaseImage == "" && len(c.Env) == 0 && c.SetupCommands == nil && c.Network == "" && len(c.Allow) == 0 {
 		return nil, &WrongError{errors.New("arguments: config has nothing to change: base_image, env, setup_commands, network, allow")}
@@ -391,17 +391,17 @@ func (s *Server) config(ctx context.Context, e Environment, a *configArguments) 
 	return document(e.Rebuild(ctx, c))
 }
 
-func (s *Server) service(ctx context.Context, e Environment, a *serviceArguments) (*mcp.CallToolResult, error) {
+func (s *Server) service(ctx context.Context, e Sandbox, a *serviceArguments) (*mcp.CallToolResult, error) {
 	if a.Name == "" || a.Image == "" {
 		return nil, &WrongError{errors.New("arguments: name and image are needed")}
 	}
-	return document(e.Rebuild(ctx, EnvironmentConfig{Service: &a.EnvironmentService}))
+	return document(e.Rebuild(ctx, SandboxConfig{Service: &a.SandboxService}))
 }
 
 // maxTimeout is of a command, in seconds.
 const maxTimeout = 3600
 
-func (s *Server) command(ctx context.Context, e Environment, a *commandArguments) (*mcp.CallToolResult, error) {
+func (s *Server) command(ctx context.Context, e Sandbox, a *commandArguments) (*mcp.CallToolResult, error) {
 	switch {
 	case strings.TrimSpace(a.Command) == "":
 		return nil, &WrongError{errors.New("arguments: command is needed")}
@@ -410,13 +410,13 @@ func (s *Server) command(ctx context.Context, e Environment, a *commandArguments
 	case a.Timeout < 0 || a.Timeout > maxTimeout:
 		return nil, &WrongError{fmt.Errorf("timeout %g: use 1 to %d seconds", a.Timeout, maxTimeout)}
 	}
-	r, err := e.Run(ctx, a.EnvironmentCommand)
+	r, err := e.Run(ctx, a.SandboxCommand)
 	if err != nil {
 		return nil, err
 	}
 	r.Stdout, r.Stderr = strings.ToValidUTF8(r.Stdout, "\uFFFD"), strings.ToValidUTF8(r.Stderr, "\uFFFD")
 	if r.Endpoints == nil {
-		r.Endpoints = map[string]EnvironmentEndpoint{}
+		r.Endpoints = map[string]SandboxEndpoint{}
 	}
 	res, err := document(r, nil)
 	if err != nil {
@@ -426,7 +426,7 @@ func (s *Server) command(ctx context.Context, e Environment, a *commandArguments
 	return res, nil
 }
 
-func (s *Server) checkpoint(ctx context.Context, e Environment, a *checkpointArguments) (*mcp.CallToolResult, error) {
+func (s *Server) checkpoint(ctx context.Context, e Sandbox, a *checkpointArguments) (*mcp.CallToolResult, error) {
 	if !sandbox.ValidName(a.Name) {
 		return nil, &WrongError{fmt.Errorf("name %.80q: use letters a–z, digits, - and _, a letter or digit first, 63 at most", a.Name)}
 	}

@@ -31,7 +31,7 @@ type deskEnvironment struct {
 	id    string
 	title string
 	files map[string]string
-	built EnvironmentConfig
+	built SandboxConfig
 	turn  sync.Mutex
 }
 
@@ -39,28 +39,28 @@ func newDesk() *desk {
 	return &desk{all: map[string]*deskEnvironment{}, begun: make(chan struct{}), goOn: make(chan struct{})}
 }
 
-func (d *desk) Create(_ context.Context, q EnvironmentRequest) (EnvironmentInfo, error) {
+func (d *desk) Create(_ context.Context, q SandboxRequest) (SandboxInfo, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if q.Ref == "nope" {
-		return EnvironmentInfo{}, &WrongError{errors.New("no such ref")}
+		return SandboxInfo{}, &WrongError{errors.New("no such ref")}
 	}
 	e := &deskEnvironment{d: d, id: fmt.Sprintf("e%d", len(d.all)+1), title: q.Title, files: map[string]string{}}
 	d.all[e.id] = e
 	return e.info(), nil
 }
 
-func (d *desk) List(context.Context) ([]EnvironmentInfo, error) {
+func (d *desk) List(context.Context) ([]SandboxInfo, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	all := []EnvironmentInfo{}
+	all := []SandboxInfo{}
 	for _, id := range slices.Sorted(maps.Keys(d.all)) {
 		all = append(all, d.all[id].info())
 	}
 	return all, nil
 }
 
-func (d *desk) Open(_ context.Context, id string) (Environment, error) {
+func (d *desk) Open(_ context.Context, id string) (Sandbox, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if e := d.all[id]; e != nil {
@@ -69,18 +69,18 @@ func (d *desk) Open(_ context.Context, id string) (Environment, error) {
 	return nil, &WrongError{fmt.Errorf("there are %s", strings.Join(slices.Sorted(maps.Keys(d.all)), ", "))}
 }
 
-func (e *deskEnvironment) info() EnvironmentInfo { return EnvironmentInfo{ID: e.id, Title: e.title} }
+func (e *deskEnvironment) info() SandboxInfo { return SandboxInfo{ID: e.id, Title: e.title} }
 
-func (e *deskEnvironment) Info(context.Context) (EnvironmentInfo, error) { return e.info(), nil }
+func (e *deskEnvironment) Info(context.Context) (SandboxInfo, error) { return e.info(), nil }
 
-func (e *deskEnvironment) Run(_ context.Context, c EnvironmentCommand) (EnvironmentResult, error) {
+func (e *deskEnvironment) Run(_ context.Context, c SandboxCommand) (SandboxResult, error) {
 	switch c.Command {
 	case "fail":
-		return EnvironmentResult{ExitCode: 3, Stderr: "no\xff"}, nil
+		return SandboxResult{ExitCode: 3, Stderr: "no\xff"}, nil
 	case "away":
-		return EnvironmentResult{}, errors.New("the engine is away")
+		return SandboxResult{}, errors.New("the engine is away")
 	}
-	return EnvironmentResult{Stdout: c.Command + string(c.Shell) + e.title + c.Explanation}, nil
+	return SandboxResult{Stdout: c.Command + string(c.Shell) + e.title + c.Explanation}, nil
 }
 
 func (e *deskEnvironment) Read(_ context.Context, path string, _ int64) ([]byte, error) {
@@ -91,29 +91,29 @@ func (e *deskEnvironment) Read(_ context.Context, path string, _ int64) ([]byte,
 	return []byte(s), nil
 }
 
-func (e *deskEnvironment) List(context.Context, string) ([]EnvironmentFile, error) {
-	return make([]EnvironmentFile, maxListed+5), nil
+func (e *deskEnvironment) List(context.Context, string) ([]SandboxFile, error) {
+	return make([]SandboxFile, maxListed+5), nil
 }
 
-func (e *deskEnvironment) Write(_ context.Context, path string, content []byte, subject string) (EnvironmentChange, error) {
+func (e *deskEnvironment) Write(_ context.Context, path string, content []byte, subject string) (SandboxChange, error) {
 	if path == "\x00" {
-		return EnvironmentChange{}, fmt.Errorf("path: %w", sandbox.ErrInvalidSpec)
+		return SandboxChange{}, fmt.Errorf("path: %w", sandbox.ErrInvalidSpec)
 	}
 	e.files[path] = string(content)
-	return EnvironmentChange{Commit: subject}, nil
+	return SandboxChange{Commit: subject}, nil
 }
 
-func (e *deskEnvironment) Delete(_ context.Context, path string) (EnvironmentChange, error) {
+func (e *deskEnvironment) Delete(_ context.Context, path string) (SandboxChange, error) {
 	delete(e.files, path)
-	return EnvironmentChange{}, nil
+	return SandboxChange{}, nil
 }
 
-func (e *deskEnvironment) Update(_ context.Context, title string) (EnvironmentInfo, error) {
+func (e *deskEnvironment) Update(_ context.Context, title string) (SandboxInfo, error) {
 	e.title = title
 	return e.info(), nil
 }
 
-func (e *deskEnvironment) Rebuild(_ context.Context, c EnvironmentConfig) (EnvironmentInfo, error) {
+func (e *deskEnvironment) Rebuild(_ context.Context, c SandboxConfig) (SandboxInfo, error) {
 	if c.Network == "slow" {
 		e.d.begun <- struct{}{}
 		<-e.d.goOn
@@ -126,8 +126,8 @@ func (e *deskEnvironment) Rebuild(_ context.Context, c EnvironmentConfig) (Envir
 	return e.info(), nil
 }
 
-func (e *deskEnvironment) Checkpoint(_ context.Context, name string) (EnvironmentCheckpoint, error) {
-	return EnvironmentCheckpoint{Tag: name}, nil
+func (e *deskEnvironment) Checkpoint(_ context.Context, name string) (SandboxCheckpoint, error) {
+	return SandboxCheckpoint{Tag: name}, nil
 }
 
 func (e *deskEnvironment) Log(context.Context) (string, error)  { return "a log", nil }
@@ -158,7 +158,7 @@ func ask(t *testing.T, c *mcp.ClientSession, tool string, args map[string]any) (
 func TestEnvironmentTools(t *testing.T) {
 	t.Parallel()
 	for _, single := range []bool{false, true} {
-		c := connectTo(t, New(Options{Environments: newDesk(), Single: single}), nil)
+		c := connectTo(t, New(Options{Sandboxes: newDesk(), Single: single}), nil)
 		list, err := c.ListTools(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -192,7 +192,7 @@ func TestEnvironmentTools(t *testing.T) {
 func TestEnvironmentCalls(t *testing.T) {
 	t.Parallel()
 	d := newDesk()
-	s := New(Options{Environments: d})
+	s := New(Options{Sandboxes: d})
 	c := connectTo(t, s, nil)
 	if first, last, failed, _ := ask(t, c, "create", map[string]any{"title": "x"}); failed || !strings.Contains(first, `"id":"e1"`) || !strings.HasSuffix(last, "\nsandbox-agent log e1\nsandbox-agent diff e1\nsandbox-agent checkout e1") {
 		t.Errorf("%s %s", first, last)
@@ -258,7 +258,7 @@ func TestEnvironmentCalls(t *testing.T) {
 // A client of a single one works in one environment, and another client in another.
 func TestSingleEnvironment(t *testing.T) {
 	t.Parallel()
-	s := New(Options{Environments: newDesk(), Single: true})
+	s := New(Options{Sandboxes: newDesk(), Single: true})
 	c := connectTo(t, s, nil)
 	in := func() string {
 		t.Helper()
@@ -291,7 +291,7 @@ func TestSingleEnvironment(t *testing.T) {
 func TestCommandDuringRebuild(t *testing.T) {
 	t.Parallel()
 	d := newDesk()
-	s := New(Options{Environments: d})
+	s := New(Options{Sandboxes: d})
 	one, two := connectTo(t, s, nil), connectTo(t, s, nil)
 	ask(t, one, "create", map[string]any{"title": "x"})
 	var calls sync.WaitGroup
@@ -314,7 +314,7 @@ func TestCommandDuringRebuild(t *testing.T) {
 // Whoever waits to make an environment anew leaves when its client does, and keeps nobody out then.
 func TestTurnLeft(t *testing.T) {
 	t.Parallel()
-	s := New(Options{Environments: newDesk()})
+	s := New(Options{Sandboxes: newDesk()})
 	done, err := s.used(t.Context(), "e1", false)
 	if err != nil {
 		t.Fatal(err)
@@ -334,7 +334,7 @@ func TestTurnLeft(t *testing.T) {
 func TestEditsOfTwoServers(t *testing.T) {
 	t.Parallel()
 	d := newDesk()
-	one, two := connectTo(t, New(Options{Environments: d}), nil), connectTo(t, New(Options{Environments: d}), nil)
+	one, two := connectTo(t, New(Options{Sandboxes: d}), nil), connectTo(t, New(Options{Sandboxes: d}), nil)
 	ask(t, one, "create", map[string]any{"title": "x"})
 	var lines strings.Builder
 	const edits = 50
@@ -390,7 +390,7 @@ func TestLinesOf(t *testing.T) {
 func TestEdit(t *testing.T) {
 	t.Parallel()
 	d := newDesk()
-	c := connectTo(t, New(Options{Environments: d, Single: true}), nil)
+	c := connectTo(t, New(Options{Sandboxes: d, Single: true}), nil)
 	ask(t, c, "create", map[string]any{"title": "x"})
 	edit := func(search, replace, which string) (failed bool, all struct {
 		Matches []match

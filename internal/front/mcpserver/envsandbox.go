@@ -18,8 +18,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
-// sandboxEnvironment is one environment during a call.
-type sandboxEnvironment struct {
+// branchSandbox is one environment during a call.
+type branchSandbox struct {
 	*envCall
 	log *slog.Logger
 	sb  *sandbox.Sandbox
@@ -27,15 +27,15 @@ type sandboxEnvironment struct {
 }
 
 // Close ends the call.
-func (e *sandboxEnvironment) Close(context.Context) {
+func (e *branchSandbox) Close(context.Context) {
 	_, _ = e.sb.Close(), e.m.Close()
 }
 
-// Turn implements Environment.
-func (e *sandboxEnvironment) Turn(ctx context.Context) (func(), error) { return e.b.Lock(ctx) }
+// Turn implements Sandbox.
+func (e *branchSandbox) Turn(ctx context.Context) (func(), error) { return e.b.Lock(ctx) }
 
 // wake starts the environment. If it had to be recreated, wake restores its work.
-func (e *sandboxEnvironment) wake(ctx context.Context) error {
+func (e *branchSandbox) wake(ctx context.Context) error {
 	if err := e.sb.Resume(ctx); err != nil {
 		return WrongCall(app.SandboxError(err))
 	}
@@ -51,16 +51,16 @@ func (e *sandboxEnvironment) wake(ctx context.Context) error {
 }
 
 // Info is what is known of it.
-func (e *sandboxEnvironment) Info(ctx context.Context) (EnvironmentInfo, error) {
+func (e *branchSandbox) Info(ctx context.Context) (SandboxInfo, error) {
 	at, err := e.endpoints(nil)
-	return EnvironmentInfo{
+	return SandboxInfo{
 		ID: e.sb.Name(), Title: cmp.Or(e.b.Title(ctx), e.sb.Spec().Title), State: string(e.sb.Info().State),
 		Branch: branch.Remote + "/" + e.sb.Name(), Workdir: sandbox.CloneDir, Endpoints: at, Notes: e.notes(),
 	}, err
 }
 
 // endpoints are where ports are on this machine; without a list those that are kept.
-func (e *sandboxEnvironment) endpoints(ports []portforward.Port) (map[string]EnvironmentEndpoint, error) {
+func (e *branchSandbox) endpoints(ports []portforward.Port) (map[string]SandboxEndpoint, error) {
 	served := app.Addresses(ports)
 	if ports == nil {
 		var err error
@@ -68,9 +68,9 @@ func (e *sandboxEnvironment) endpoints(ports []portforward.Port) (map[string]Env
 			return nil, err
 		}
 	}
-	all := map[string]EnvironmentEndpoint{}
+	all := map[string]SandboxEndpoint{}
 	for port, at := range served {
-		all[port] = EnvironmentEndpoint{Inside: "localhost:" + port, Host: at}
+		all[port] = SandboxEndpoint{Inside: "localhost:" + port, Host: at}
 	}
 	for _, s := range e.services() {
 		for _, p := range s.Ports {
@@ -78,20 +78,20 @@ func (e *sandboxEnvironment) endpoints(ports []portforward.Port) (map[string]Env
 			if !both {
 				outer, inner = p, p
 			}
-			all[s.Name+":"+inner] = EnvironmentEndpoint{Inside: s.Name + ":" + inner, Host: served[outer]}
+			all[s.Name+":"+inner] = SandboxEndpoint{Inside: s.Name + ":" + inner, Host: served[outer]}
 		}
 	}
 	return all, nil
 }
 
-func (e *sandboxEnvironment) services() []sandbox.Service {
+func (e *branchSandbox) services() []sandbox.Service {
 	if box := e.sb.Spec().Box; box != nil {
 		return box.Services
 	}
 	return nil
 }
 
-func (e *sandboxEnvironment) exposed(ctx context.Context, ports []int) ([]portforward.Port, error) {
+func (e *branchSandbox) exposed(ctx context.Context, ports []int) ([]portforward.Port, error) {
 	names := make([]string, 0, len(ports))
 	for _, p := range ports {
 		names = append(names, strconv.Itoa(p))
@@ -108,7 +108,7 @@ func (e *sandboxEnvironment) exposed(ctx context.Context, ports []int) ([]portfo
 }
 
 // Run runs a command as `exec` does.
-func (e *sandboxEnvironment) Run(ctx context.Context, q EnvironmentCommand) (r EnvironmentResult, err error) {
+func (e *branchSandbox) Run(ctx context.Context, q SandboxCommand) (r SandboxResult, err error) {
 	if len(q.Command) > maxEnvCommand {
 		return r, Wrongf("command: it has %d bytes, and at most %d can be: write it to a file with environment_file_write, and run that",
 			len(q.Command), maxEnvCommand)
@@ -174,15 +174,15 @@ func (e *sandboxEnvironment) Run(ctx context.Context, q EnvironmentCommand) (r E
 }
 
 // Update changes the title.
-func (e *sandboxEnvironment) Update(ctx context.Context, title string) (EnvironmentInfo, error) {
+func (e *branchSandbox) Update(ctx context.Context, title string) (SandboxInfo, error) {
 	if err := e.b.SetTitle(ctx, text.Runes(text.Words(text.Clean(title)), maxEnvTitle)); err != nil {
-		return EnvironmentInfo{}, err
+		return SandboxInfo{}, err
 	}
 	return e.Info(ctx)
 }
 
 // Checkpoint keeps the commits under a name, and where the kind can all files.
-func (e *sandboxEnvironment) Checkpoint(ctx context.Context, name string) (c EnvironmentCheckpoint, err error) {
+func (e *branchSandbox) Checkpoint(ctx context.Context, name string) (c SandboxCheckpoint, err error) {
 	if err := e.wake(ctx); err != nil {
 		return c, err
 	}
@@ -212,7 +212,7 @@ func (e *sandboxEnvironment) Checkpoint(ctx context.Context, name string) (c Env
 }
 
 // Log is what `log` prints.
-func (e *sandboxEnvironment) Log(ctx context.Context) (string, error) {
+func (e *branchSandbox) Log(ctx context.Context) (string, error) {
 	all, err := e.b.Log(ctx)
 	out := text.NewHeadTail(maxEnvText)
 	cmdutil.PrintLog(out, all)
@@ -220,7 +220,7 @@ func (e *sandboxEnvironment) Log(ctx context.Context) (string, error) {
 }
 
 // Diff is what `diff` prints.
-func (e *sandboxEnvironment) Diff(ctx context.Context) (string, error) {
+func (e *branchSandbox) Diff(ctx context.Context) (string, error) {
 	p, err := e.env.Branches().Handoff(ctx, e.b)
 	if err != nil {
 		return "", WrongCall(err)

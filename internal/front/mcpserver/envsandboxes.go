@@ -40,16 +40,16 @@ const (
 	envNamed = 5
 )
 
-// repoEnvironments are the sandboxes of the repository of the server's directory.
-type repoEnvironments struct {
+// repoSandboxes are the sandboxes of the repository of the server's directory.
+type repoSandboxes struct {
 	env     *app.Env
 	log     *slog.Logger
 	runtime sandbox.Runtime
 }
 
-// NewEnvironments returns the sandboxes of the repository of the server's directory. New ones get that runtime.
-func NewEnvironments(env *app.Env, log *slog.Logger, runtime sandbox.Runtime) Environments {
-	return &repoEnvironments{env, log, runtime}
+// NewSandboxes returns the sandboxes of the repository of the server's directory. New ones get that runtime.
+func NewSandboxes(env *app.Env, log *slog.Logger, runtime sandbox.Runtime) Sandboxes {
+	return &repoSandboxes{env, log, runtime}
 }
 
 // envCall is what one call needs. It collects remarks for the answer.
@@ -60,7 +60,7 @@ type envCall struct {
 	m    *sandbox.Manager
 }
 
-func (t *repoEnvironments) call() (*envCall, error) {
+func (t *repoSandboxes) call() (*envCall, error) {
 	c := &envCall{env: *t.env, said: text.NewHeadTail(maxNotes)}
 	c.env.Confirm = nil
 	c.env.Note = func(line string) { fmt.Fprintln(c.said, text.Clean(line)) }
@@ -117,7 +117,7 @@ func (c *envCall) unknown(ctx context.Context, id string) error {
 }
 
 // Open finds an environment.
-func (t *repoEnvironments) Open(ctx context.Context, id string) (Environment, error) {
+func (t *repoSandboxes) Open(ctx context.Context, id string) (Sandbox, error) {
 	c, err := t.call()
 	if err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func (t *repoEnvironments) Open(ctx context.Context, id string) (Environment, er
 	return e, nil
 }
 
-func (t *repoEnvironments) open(ctx context.Context, c *envCall, id string) (*sandboxEnvironment, error) {
+func (t *repoSandboxes) open(ctx context.Context, c *envCall, id string) (*branchSandbox, error) {
 	if !sandbox.ValidName(id) {
 		return nil, c.unknown(ctx, id)
 	}
@@ -145,11 +145,11 @@ func (t *repoEnvironments) open(ctx context.Context, c *envCall, id string) (*sa
 		return nil, err
 	}
 	c.env.Endpoints().Ensure(ctx, id)
-	return &sandboxEnvironment{envCall: c, log: t.log, sb: sb, b: all.Of(id, c.top)}, nil
+	return &branchSandbox{envCall: c, log: t.log, sb: sb, b: all.Of(id, c.top)}, nil
 }
 
 // List is the environments of the repository, the last that was changed first: also those that are gone, whose commits stay.
-func (t *repoEnvironments) List(ctx context.Context) ([]EnvironmentInfo, error) {
+func (t *repoSandboxes) List(ctx context.Context) ([]SandboxInfo, error) {
 	c, err := t.call()
 	if err != nil {
 		return nil, err
@@ -159,9 +159,9 @@ func (t *repoEnvironments) List(ctx context.Context) ([]EnvironmentInfo, error) 
 	if err != nil {
 		return nil, WrongCall(err)
 	}
-	all := make([]EnvironmentInfo, 0, len(rows))
+	all := make([]SandboxInfo, 0, len(rows))
 	for _, r := range rows {
-		all = append(all, EnvironmentInfo{
+		all = append(all, SandboxInfo{
 			ID: r.Name, Title: text.Clean(r.Title), State: string(r.State), Branch: branch.Remote + "/" + r.Name,
 			Updated: r.Updated.UTC().Format(time.RFC3339),
 		})
@@ -170,14 +170,14 @@ func (t *repoEnvironments) List(ctx context.Context) ([]EnvironmentInfo, error) 
 }
 
 // Create makes an environment as `up ID --repo .` does.
-func (t *repoEnvironments) Create(ctx context.Context, q EnvironmentRequest) (EnvironmentInfo, error) {
+func (t *repoSandboxes) Create(ctx context.Context, q SandboxRequest) (SandboxInfo, error) {
 	c, err := t.call()
 	if err != nil {
-		return EnvironmentInfo{}, err
+		return SandboxInfo{}, err
 	}
 	e, notes, err := t.create(ctx, c, q)
 	if err != nil {
-		return EnvironmentInfo{}, errors.Join(err, c.m.Close())
+		return SandboxInfo{}, errors.Join(err, c.m.Close())
 	}
 	defer e.Close(ctx)
 	t.log.Info("environment", "id", e.sb.Name(), "runtime", e.sb.Spec().Runtime)
@@ -186,9 +186,9 @@ func (t *repoEnvironments) Create(ctx context.Context, q EnvironmentRequest) (En
 	return i, err
 }
 
-func (t *repoEnvironments) create(
-	ctx context.Context, c *envCall, q EnvironmentRequest,
-) (e *sandboxEnvironment, notes []string, err error) {
+func (t *repoSandboxes) create(
+	ctx context.Context, c *envCall, q SandboxRequest,
+) (e *branchSandbox, notes []string, err error) {
 	repo, err := localrepo.Open(ctx, c.top)
 	if err != nil {
 		return nil, nil, WrongCall(err)
@@ -218,7 +218,7 @@ func (t *repoEnvironments) create(
 	if err != nil {
 		return nil, nil, WrongCall(app.SandboxError(err))
 	}
-	e = &sandboxEnvironment{envCall: c, log: t.log, sb: sb, b: all.Of(sb.Name(), c.top)}
+	e = &branchSandbox{envCall: c, log: t.log, sb: sb, b: all.Of(sb.Name(), c.top)}
 	c.env.Sandboxes().Save(ctx, sb, sandbox.CommandRecord{})
 	if n := len(repo.Changed); n > 0 {
 		files := strings.Join(repo.Changed[:min(n, envNamed)], ", ")

@@ -59,39 +59,39 @@ func TestChangedSpec(t *testing.T) {
 	setup := []string{"new"}
 	for name, row := range map[string]struct {
 		of    sandbox.Spec
-		by    EnvironmentConfig
+		by    SandboxConfig
 		wrong bool
 		right func(s sandbox.Spec, ports []int) bool
 	}{
-		"variables": {of: full, by: EnvironmentConfig{Env: map[string]*string{"A": &one, "P": nil}}, right: func(s sandbox.Spec, _ []int) bool {
+		"variables": {of: full, by: SandboxConfig{Env: map[string]*string{"A": &one, "P": nil}}, right: func(s sandbox.Spec, _ []int) bool {
 			_, p := s.Box.Env["P"]
 			return slices.Equal(s.Env, []string{"AB=2", "A=1"}) && !p && s.Box.Env["Q"] == "q" && s.Box.Setup[0] == "old"
 		}},
-		"setup": {of: full, by: EnvironmentConfig{SetupCommands: &setup}, right: func(s sandbox.Spec, _ []int) bool { return s.Box.Setup[0] == "new" && s.Box.SetupAsked }},
-		"narrow": {of: full, by: EnvironmentConfig{Network: "restricted", Allow: []string{"c.example"}}, right: func(s sandbox.Spec, _ []int) bool {
+		"setup": {of: full, by: SandboxConfig{SetupCommands: &setup}, right: func(s sandbox.Spec, _ []int) bool { return s.Box.Setup[0] == "new" && s.Box.SetupAsked }},
+		"narrow": {of: full, by: SandboxConfig{Network: "restricted", Allow: []string{"c.example"}}, right: func(s sandbox.Spec, _ []int) bool {
 			return s.Network == sandbox.NetworkRestricted && slices.Equal(s.Allow, []string{"c.example"}) && len(s.Box.Network.Allow) == 0
 		}},
-		"narrower": {of: held, by: EnvironmentConfig{Allow: []string{"a.example"}}, right: func(s sandbox.Spec, _ []int) bool {
+		"narrower": {of: held, by: SandboxConfig{Allow: []string{"a.example"}}, right: func(s sandbox.Spec, _ []int) bool {
 			return slices.Equal(s.Allow, []string{"a.example"}) && len(s.Box.Network.Allow) == 0
 		}},
-		"to none": {of: held, by: EnvironmentConfig{Network: "none"}, right: func(s sandbox.Spec, _ []int) bool { return s.Network == sandbox.NetworkNone && s.Allow == nil }},
-		"a service": {of: full, by: EnvironmentConfig{Service: &EnvironmentService{Name: "two", Image: "i", Ports: []int{5432, 80}}}, right: func(s sandbox.Spec, ports []int) bool {
+		"to none": {of: held, by: SandboxConfig{Network: "none"}, right: func(s sandbox.Spec, _ []int) bool { return s.Network == sandbox.NetworkNone && s.Allow == nil }},
+		"a service": {of: full, by: SandboxConfig{Service: &SandboxService{Name: "two", Image: "i", Ports: []int{5432, 80}}}, right: func(s sandbox.Spec, ports []int) bool {
 			return slices.Equal(s.Box.Services[1].Ports, []string{"5432", "80:80"}) && slices.Equal(ports, []int{80}) && s.Box.Services[1].Asked && !s.Box.Services[0].Asked
 		}},
-		"wide":                       {of: held, by: EnvironmentConfig{Network: "full"}, wrong: true},
-		"from none":                  {of: jail, by: EnvironmentConfig{Network: "restricted"}, wrong: true},
-		"another host":               {of: held, by: EnvironmentConfig{Allow: []string{"c.example"}}, wrong: true},
-		"no network":                 {of: full, by: EnvironmentConfig{Network: "host"}, wrong: true},
-		"hosts of full":              {of: full, by: EnvironmentConfig{Allow: []string{"c.example"}}, wrong: true},
-		"an image while held":        {of: held, by: EnvironmentConfig{BaseImage: "i"}, wrong: true},
-		"a service while held":       {of: held, by: EnvironmentConfig{Service: &EnvironmentService{Name: "x", Image: "i"}}, wrong: true},
-		"a service that is there":    {of: full, by: EnvironmentConfig{Service: &EnvironmentService{Name: "db", Image: "i"}}, wrong: true},
-		"an image that gets secrets": {of: kept, by: EnvironmentConfig{BaseImage: "i"}, wrong: true},
-		"no name":                    {of: full, by: EnvironmentConfig{Env: map[string]*string{"A=B": &one}}, wrong: true},
-		"an empty name":              {of: full, by: EnvironmentConfig{Env: map[string]*string{"": nil}}, wrong: true},
-		"an image":                   {of: full, by: EnvironmentConfig{BaseImage: "i"}, right: func(s sandbox.Spec, _ []int) bool { return s.Image == "i" }},
-		"an image of a jail":         {of: jail, by: EnvironmentConfig{BaseImage: "i"}, wrong: true},
-		"setup of a jail":            {of: jail, by: EnvironmentConfig{SetupCommands: &setup}, wrong: true},
+		"wide":                       {of: held, by: SandboxConfig{Network: "full"}, wrong: true},
+		"from none":                  {of: jail, by: SandboxConfig{Network: "restricted"}, wrong: true},
+		"another host":               {of: held, by: SandboxConfig{Allow: []string{"c.example"}}, wrong: true},
+		"no network":                 {of: full, by: SandboxConfig{Network: "host"}, wrong: true},
+		"hosts of full":              {of: full, by: SandboxConfig{Allow: []string{"c.example"}}, wrong: true},
+		"an image while held":        {of: held, by: SandboxConfig{BaseImage: "i"}, wrong: true},
+		"a service while held":       {of: held, by: SandboxConfig{Service: &SandboxService{Name: "x", Image: "i"}}, wrong: true},
+		"a service that is there":    {of: full, by: SandboxConfig{Service: &SandboxService{Name: "db", Image: "i"}}, wrong: true},
+		"an image that gets secrets": {of: kept, by: SandboxConfig{BaseImage: "i"}, wrong: true},
+		"no name":                    {of: full, by: SandboxConfig{Env: map[string]*string{"A=B": &one}}, wrong: true},
+		"an empty name":              {of: full, by: SandboxConfig{Env: map[string]*string{"": nil}}, wrong: true},
+		"an image":                   {of: full, by: SandboxConfig{BaseImage: "i"}, right: func(s sandbox.Spec, _ []int) bool { return s.Image == "i" }},
+		"an image of a jail":         {of: jail, by: SandboxConfig{BaseImage: "i"}, wrong: true},
+		"setup of a jail":            {of: jail, by: SandboxConfig{SetupCommands: &setup}, wrong: true},
 	} {
 		s, ports, err := changedSpec(row.of, row.by)
 		if _, wrong := errors.AsType[*WrongError](err); wrong != row.wrong || err != nil && !wrong || err == nil && !row.right(s, ports) {

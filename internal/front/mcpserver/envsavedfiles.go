@@ -25,7 +25,7 @@ func inside(name string) (abs, tracked string) {
 }
 
 // Read is a file.
-func (e *sandboxEnvironment) Read(ctx context.Context, name string, most int64) ([]byte, error) {
+func (e *branchSandbox) Read(ctx context.Context, name string, most int64) ([]byte, error) {
 	if err := e.wake(ctx); err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (e *sandboxEnvironment) Read(ctx context.Context, name string, most int64) 
 }
 
 // List is a folder.
-func (e *sandboxEnvironment) List(ctx context.Context, name string) ([]EnvironmentFile, error) {
+func (e *branchSandbox) List(ctx context.Context, name string) ([]SandboxFile, error) {
 	if err := e.wake(ctx); err != nil {
 		return nil, err
 	}
@@ -52,9 +52,9 @@ func (e *sandboxEnvironment) List(ctx context.Context, name string) ([]Environme
 	if err != nil {
 		return nil, err
 	}
-	all := make([]EnvironmentFile, 0, len(list))
+	all := make([]SandboxFile, 0, len(list))
 	for _, i := range list {
-		f := EnvironmentFile{Name: i.Name, Type: "file", Size: i.Size}
+		f := SandboxFile{Name: i.Name, Type: "file", Size: i.Size}
 		switch {
 		case i.Mode.IsDir():
 			f.Type, f.Size = "folder", 0
@@ -69,18 +69,18 @@ func (e *sandboxEnvironment) List(ctx context.Context, name string) ([]Environme
 }
 
 // Write writes a file.
-func (e *sandboxEnvironment) Write(ctx context.Context, name string, content []byte, subject string) (EnvironmentChange, error) {
+func (e *branchSandbox) Write(ctx context.Context, name string, content []byte, subject string) (SandboxChange, error) {
 	return e.change(ctx, name, subject, func(abs string) error {
 		return e.sb.Files().Write(ctx, abs, strings.NewReader(string(content)), sandbox.WriteOptions{Parents: true})
 	})
 }
 
 // Delete deletes a file.
-func (e *sandboxEnvironment) Delete(ctx context.Context, name string) (EnvironmentChange, error) {
+func (e *branchSandbox) Delete(ctx context.Context, name string) (SandboxChange, error) {
 	return e.change(ctx, name, "Delete "+name, func(abs string) error { return e.sb.Files().Remove(ctx, abs) })
 }
 
-func (e *sandboxEnvironment) change(ctx context.Context, name, subject string, do func(abs string) error) (c EnvironmentChange, err error) {
+func (e *branchSandbox) change(ctx context.Context, name, subject string, do func(abs string) error) (c SandboxChange, err error) {
 	if err := e.wake(ctx); err != nil {
 		return c, err
 	}

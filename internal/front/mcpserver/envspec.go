@@ -14,8 +14,8 @@ import (
 )
 
 // Rebuild recreates the sandbox and keeps the work.
-func (e *sandboxEnvironment) Rebuild(ctx context.Context, c EnvironmentConfig) (EnvironmentInfo, error) {
-	none := EnvironmentInfo{}
+func (e *branchSandbox) Rebuild(ctx context.Context, c SandboxConfig) (SandboxInfo, error) {
+	none := SandboxInfo{}
 	if err := e.wake(ctx); err != nil {
 		return none, err
 	}
@@ -40,7 +40,7 @@ func (e *sandboxEnvironment) Rebuild(ctx context.Context, c EnvironmentConfig) (
 
 // changedSpec returns a spec with another configuration, and its ports to serve on this machine. An agent may narrow the network, and
 // never widen it.
-func changedSpec(s sandbox.Spec, c EnvironmentConfig) (sandbox.Spec, []int, error) {
+func changedSpec(s sandbox.Spec, c SandboxConfig) (sandbox.Spec, []int, error) {
 	s.Env, s.ImageEnv = slices.Clone(s.Env), maps.Clone(s.ImageEnv)
 	var box *sandbox.BoxSpec
 	if s.Box != nil {
@@ -88,7 +88,7 @@ func changedSpec(s sandbox.Spec, c EnvironmentConfig) (sandbox.Spec, []int, erro
 }
 
 // narrowed changes what is reached.
-func narrowed(s *sandbox.Spec, box *sandbox.BoxSpec, c EnvironmentConfig) error {
+func narrowed(s *sandbox.Spec, box *sandbox.BoxSpec, c SandboxConfig) error {
 	order := []sandbox.NetworkMode{sandbox.NetworkNone, sandbox.NetworkRestricted, sandbox.NetworkFull}
 	next := cmp.Or(sandbox.NetworkMode(c.Network), s.Network)
 	switch at, to := slices.Index(order, s.Network), slices.Index(order, next); {
@@ -124,7 +124,7 @@ func narrowed(s *sandbox.Spec, box *sandbox.BoxSpec, c EnvironmentConfig) error 
 }
 
 // withService adds a service. The box publishes those of its ports that are free.
-func withService(s sandbox.Spec, box *sandbox.BoxSpec, add *EnvironmentService) (served []int, err error) {
+func withService(s sandbox.Spec, box *sandbox.BoxSpec, add *SandboxService) (served []int, err error) {
 	switch {
 	case add == nil:
 		return nil, nil

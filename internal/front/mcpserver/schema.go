@@ -59,7 +59,7 @@ func read(raw json.RawMessage, schema *jsonschema.Schema, to any) error {
 	var given map[string]*json.RawMessage
 	_ = json.Unmarshal(raw, &given) // it has been decoded above
 	for _, name := range schema.Required {
-		if given[name] == nil && name != environmentID { // Environments.Open lists the environments
+		if given[name] == nil && name != environmentID { // Sandboxes.Open lists the sandboxes
 			return invalid(fmt.Errorf("arguments: %s is missing", name))
 		}
 	}

@@ -41,8 +41,8 @@ type Options struct {
 	Version string
 	Runner  Runner // has the tool run; nil: there is none
 	Tasks   Tasks  // has the tools for tasks; nil: there are none
-	// Environments has the tools for environments; nil: there are none.
-	Environments Environments
+	// Sandboxes has the tools for environments; nil: there are none.
+	Sandboxes Sandboxes
 	// Single has a client work in one environment at a time, which it need not name.
 	Single bool
 	Log    *slog.Logger
@@ -68,7 +68,7 @@ func New(o Options) *Server {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	how := &mcp.ServerOptions{Logger: o.Log, Capabilities: &mcp.ServerCapabilities{}}
-	if o.Environments != nil {
+	if o.Sandboxes != nil {
 		how.Instructions = briefing
 	}
 	s := &Server{
@@ -79,8 +79,8 @@ func New(o Options) *Server {
 	if o.Tasks != nil {
 		s.addTasks()
 	}
-	if o.Environments != nil {
-		s.addEnvironments()
+	if o.Sandboxes != nil {
+		s.addSandboxTools()
 	}
 	return s
 }

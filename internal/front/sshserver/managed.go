@@ -123,7 +123,7 @@ func (g *managedSandbox) Run(ctx context.Context, c ExecRequest) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if said := app.RenewedNote(g.sb); said != "" {
+	if said := app.RecreatedNote(g.sb); said != "" {
 		fmt.Fprint(c.Stderr, said+"\r\n")
 	}
 	over := make(chan struct{})

@@ -29,8 +29,8 @@ type Runner struct {
 	Answers    Answerer         // nil if no feedback is to be answered
 	Rebaser    Rebaser          // nil unless the order is a rebase
 	Standalone StandaloneServer // nil if the order has a task
-	// Snapshots is nil if files of setup are not cached.
-	Snapshots Snapshots
+	// SetupCache is nil if files of setup are not cached.
+	SetupCache SetupCache
 	Engine    Engine
 	Services  Services
 	Repo      Repository

@@ -174,29 +174,29 @@ type Prover interface {
 	Checks(ctx context.Context, base, head string) (*workorder.Proof, error)
 }
 
-// Snapshots caches the files that setup left, for later boxes.
-type Snapshots interface {
+// SetupCache caches the files that setup left, for later boxes.
+type SetupCache interface {
 	// Skippable is called before setup. It returns how many of its commands, from the first on, need not run,
 	// because their results exist already.
 	Skippable(ctx context.Context) int
 	// Restored reports whether files of an earlier setup are in the work tree or the home.
 	Restored() bool
-	// Empty removes those files, also from the home; the work tree then has no files. Nothing of this box will
+	// Clear removes those files, also from the home; the work tree then has no files. Nothing of this box will
 	// be cached. After an error the work tree is unusable.
-	Empty() error
-	// Quiet waits for processes that setup left. The error explains why nothing can be cached: some keep
+	Clear() error
+	// CheckQuiet waits for processes that setup left. The error explains why nothing can be cached: some keep
 	// running.
-	Quiet(ctx context.Context) error
+	CheckQuiet(ctx context.Context) error
 	// SetAside separates the temporary files of setup from those written from now on. Called again, it removes the latter.
 	SetAside() error
 	// ClearScratch removes the temporary files.
 	ClearScratch() error
-	// Keeps reports whether Keep would cache anything.
-	Keeps() bool
-	// Keep caches the files that setup left. Call it on a task's first commit, before any code that must not
+	// WouldSave reports whether Save would cache anything.
+	WouldSave() bool
+	// Save caches the files that setup left. Call it on a task's first commit, before any code that must not
 	// write to later boxes. whole means that setup changed nothing outside of these directories. why is the
 	// reason if nothing is cached. After an error the work tree is unusable.
-	Keep(ctx context.Context, whole bool) (why, err error)
+	Save(ctx context.Context, whole bool) (why, err error)
 	// Close releases this box's share. It is called last.
 	Close() error
 }

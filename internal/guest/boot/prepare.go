@@ -126,7 +126,7 @@ func (b *setupRunner) run(ctx context.Context) error {
 // over reports whether setup starts on files of an earlier one that can be removed again: nothing in the work
 // tree exists only there.
 func (b *setupRunner) over() bool {
-	return b.Snapshots != nil && b.Snapshots.Restored() && b.work.left == nil
+	return b.SetupCache != nil && b.SetupCache.Restored() && b.work.left == nil
 }
 
 // fresh reports whether the work tree is the base's, without changes of a task.
@@ -137,7 +137,7 @@ func (b *setupRunner) fresh() bool {
 // empty restarts setup without the files of an earlier setup, and of this one: a command that cannot run
 // twice in one work tree (mkdir) fails there, and works in an empty one.
 func (b *setupRunner) empty(ctx context.Context) error {
-	if err := b.Snapshots.Empty(); err != nil {
+	if err := b.SetupCache.Clear(); err != nil {
 		return err
 	}
 	if err := b.Repo.Recheckout(ctx); err != nil {
@@ -176,8 +176,8 @@ func (b *setupRunner) runSetup(ctx context.Context, over bool) (failed bool, err
 // commands runs the setup commands. If strict, none may fail.
 func (b *setupRunner) commands(ctx context.Context, strict bool) (failed bool, err error) {
 	done := 0
-	if b.Snapshots != nil {
-		done = b.Snapshots.Skippable(ctx)
+	if b.SetupCache != nil {
+		done = b.SetupCache.Skippable(ctx)
 	}
 	for i, command := range b.Order.Setup {
 		name := fmt.Sprintf("setup-%d", i+1)
@@ -206,7 +206,7 @@ func (b *setupRunner) commands(ctx context.Context, strict bool) (failed bool, e
 // content the base's. again reports that the services were recreated, and that setup has commands whose
 // effect on them must be repeated.
 func (b *setupRunner) keepSetup(ctx context.Context) (again bool, err error) {
-	if b.Snapshots == nil || !b.Snapshots.Keeps() || !b.fresh() {
+	if b.SetupCache == nil || !b.SetupCache.WouldSave() || !b.fresh() {
 		return false, nil
 	}
 	var inner workorder.Platform
@@ -215,12 +215,12 @@ func (b *setupRunner) keepSetup(ctx context.Context) (again bool, err error) {
 	// Checks may change the data of a service, which the agent must not find.
 	reset := len(b.Order.Services) > 0 && !b.Order.Supabase
 	warm := (whole || reset) && b.Prover != nil && len(b.Order.Validate) > 0
-	why := b.Snapshots.Quiet(ctx)
+	why := b.SetupCache.CheckQuiet(ctx)
 	if warm && why == nil {
 		err = b.warm(ctx)
 	}
 	if why == nil && err == nil {
-		why, err = b.Snapshots.Keep(ctx, whole)
+		why, err = b.SetupCache.Save(ctx, whole)
 	} else {
 		warm = false
 	}
@@ -236,8 +236,8 @@ func (b *setupRunner) keepSetup(ctx context.Context) (again bool, err error) {
 	if !warm || !reset {
 		return false, nil
 	}
-	if b.Snapshots.Skippable(ctx) < len(b.Order.Setup) {
-		again, err = true, b.Snapshots.ClearScratch()
+	if b.SetupCache.Skippable(ctx) < len(b.Order.Setup) {
+		again, err = true, b.SetupCache.ClearScratch()
 	}
 	if err != nil {
 		return again, err
@@ -257,7 +257,7 @@ func (b *setupRunner) warm(ctx context.Context) error {
 		b.Rec.Warn(fmt.Sprintf("the checks are not run before the task: %v", err))
 		return nil
 	}
-	if err := b.Snapshots.SetAside(); err != nil {
+	if err := b.SetupCache.SetAside(); err != nil {
 		return err
 	}
 	wctx, cancel := context.WithTimeout(ctx, warmLimit)
@@ -266,15 +266,15 @@ func (b *setupRunner) warm(ctx context.Context) error {
 	if err := undo(ctx); err != nil && ctx.Err() == nil {
 		b.Rec.Warn(fmt.Sprintf("files that the checks left in the work tree may be taken for the agent's work: %v", err))
 	}
-	return b.Snapshots.SetAside()
+	return b.SetupCache.SetAside()
 }
 
 // leave lets later boxes remove the files that only this one used.
 func (b *setupRunner) leave() {
-	if b.Snapshots == nil {
+	if b.SetupCache == nil {
 		return
 	}
-	if err := b.Snapshots.Close(); err != nil {
+	if err := b.SetupCache.Close(); err != nil {
 		b.Log.Warn("release mounted layers", "error", err)
 	}
 }

@@ -78,7 +78,7 @@ func (b *mover) moveCommits(ctx context.Context) (Rebasing, error) {
 	if decided := EndedByer(nil); err == nil || errors.As(err, &decided) || ctx.Err() != nil {
 		return x, err
 	}
-	if err := errors.Join(b.Snapshots.Empty(), b.Repo.Recheckout(ctx)); err != nil {
+	if err := errors.Join(b.SetupCache.Clear(), b.Repo.Recheckout(ctx)); err != nil {
 		return Rebasing{}, err
 	}
 	return b.Rebaser.Begin(ctx)

@@ -25,14 +25,14 @@ type fakeSnapshots struct {
 	err     error
 }
 
-func (s *fakeSnapshots) Skippable(context.Context) int { return s.done }
-func (s *fakeSnapshots) SetAside() error               { s.did("aside"); return nil }
-func (s *fakeSnapshots) ClearScratch() error           { s.did("clear"); return nil }
-func (s *fakeSnapshots) Keeps() bool                   { return s.done == 0 && !s.emptied }
-func (s *fakeSnapshots) Restored() bool                { return s.over }
-func (s *fakeSnapshots) Empty() error                  { s.did("empty"); s.over, s.emptied = false, true; return nil }
-func (s *fakeSnapshots) Quiet(context.Context) error   { return s.loud }
-func (s *fakeSnapshots) Keep(_ context.Context, whole bool) (why, err error) {
+func (s *fakeSnapshots) Skippable(context.Context) int    { return s.done }
+func (s *fakeSnapshots) SetAside() error                  { s.did("aside"); return nil }
+func (s *fakeSnapshots) ClearScratch() error              { s.did("clear"); return nil }
+func (s *fakeSnapshots) WouldSave() bool                  { return s.done == 0 && !s.emptied }
+func (s *fakeSnapshots) Restored() bool                   { return s.over }
+func (s *fakeSnapshots) Clear() error                     { s.did("empty"); s.over, s.emptied = false, true; return nil }
+func (s *fakeSnapshots) CheckQuiet(context.Context) error { return s.loud }
+func (s *fakeSnapshots) Save(_ context.Context, whole bool) (why, err error) {
 	if s.did("keep"); whole {
 		s.did("keep whole")
 	}
@@ -102,7 +102,7 @@ func TestSetupIsKept(t *testing.T) {
 	} {
 		o, p := c.order, &fakeProver{}
 		r := playBox(t, c.fake, o, func(b *Runner) {
-			b.Prover, b.Snapshots = p, &fakeSnapshots{fake: c.fake, done: c.done, more: c.more, loud: c.loud, why: c.why, err: c.err}
+			b.Prover, b.SetupCache = p, &fakeSnapshots{fake: c.fake, done: c.done, more: c.more, loud: c.loud, why: c.why, err: c.err}
 		})
 		var got []string
 		for _, call := range c.fake.calls {
@@ -143,7 +143,7 @@ func TestSetupIsKept(t *testing.T) {
 		if c.later {
 			f.cloned = &rootgit.CloneResult{Result: claimed("h0", 2, &workorder.State{})}
 		}
-		r := playBox(t, f, o, func(b *Runner) { b.Snapshots = &fakeSnapshots{fake: f, over: true} })
+		r := playBox(t, f, o, func(b *Runner) { b.SetupCache = &fakeSnapshots{fake: f, over: true} })
 		var got []string
 		for _, call := range f.calls {
 			if slices.Contains([]string{"setup-1", "setup-2", "empty", "again", "anew", "keep", "agent"}, call) {
@@ -158,7 +158,7 @@ func TestSetupIsKept(t *testing.T) {
 	o := plain()
 	o.Found = true
 	f := &fake{shell: func(string) (int, string, error) { return 1, "", nil }}
-	playBox(t, f, o, func(b *Runner) { b.Snapshots = &fakeSnapshots{fake: f} })
+	playBox(t, f, o, func(b *Runner) { b.SetupCache = &fakeSnapshots{fake: f} })
 	if f.called("keep") || !f.called("agent") {
 		t.Errorf("%q", f.calls)
 	}
@@ -178,7 +178,7 @@ func TestRebaseOverEarlierSetup(t *testing.T) {
 	} {
 		f := &fake{cloned: rebasedTask()}
 		r := playBox(t, f, rebaseOrder(), func(b *Runner) {
-			b.Snapshots = &fakeSnapshots{fake: f, over: c.over}
+			b.SetupCache = &fakeSnapshots{fake: f, over: c.over}
 			b.Rebaser = &stubborn{fakeRebaser{f: f}, c.errs}
 		})
 		var got []string

@@ -231,7 +231,7 @@ func (p *parts) runner() *boot.Runner {
 		},
 	}
 	if p.kept != nil {
-		b.Snapshots = p.kept
+		b.SetupCache = p.kept
 	}
 	pull := &taskrunner.Forge{Order: o, Token: p.env.ForgeToken, App: p.env.App, Log: p.log}
 	if o.PR != nil && o.Mode != workorder.ModePlan {

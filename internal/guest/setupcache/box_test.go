@@ -129,7 +129,7 @@ func (b *box) must(script, want string) {
 
 func (b *box) keep() {
 	b.t.Helper()
-	if why, err := b.Keep(b.t.Context(), true); why != nil || err != nil {
+	if why, err := b.Save(b.t.Context(), true); why != nil || err != nil {
 		b.t.Fatal(why, err)
 	}
 }
@@ -262,7 +262,7 @@ func TestBeside(t *testing.T) {
 		b.cfg.Beside = func(context.Context) (map[string]string, error) { return seen, nil }
 		b.lay(want(name))
 		seen = now
-		why, err := b.Keep(t.Context(), true)
+		why, err := b.Save(t.Context(), true)
 		if err != nil || (why == nil) != (name == "same") {
 			t.Errorf("%s: %v, %v", name, why, err)
 		}
@@ -369,11 +369,11 @@ func TestEmpty(t *testing.T) {
 	b := w.box("b")
 	b.lay(want("k"))
 	b.must("cat f; echo b >g; echo b >.git/b; echo b >$HOME/g", "setup")
-	if err := b.Empty(); err != nil {
+	if err := b.Clear(); err != nil {
 		t.Fatal(err)
 	}
 	b.must("ls -A; ls .git; ls $HOME; echo again >f; cat f", ".git\nb\nimage\nagain")
-	if fits, _ := b.Matches(); fits || (&Task{Store: b.Store}).Keeps() {
+	if fits, _ := b.Matches(); fits || (&Task{Store: b.Store}).WouldSave() {
 		t.Error("it keeps or has something")
 	}
 	c := w.box("c")
@@ -431,7 +431,7 @@ func TestNotKept(t *testing.T) {
 			}
 			defer f.Close()
 		}
-		if why, err := a.Keep(t.Context(), true); why == nil || err != nil {
+		if why, err := a.Save(t.Context(), true); why == nil || err != nil {
 			t.Errorf("%s: %v, %v", name, why, err)
 		}
 		proc.Sweep(uid, nil)

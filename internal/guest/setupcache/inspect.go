@@ -27,9 +27,9 @@ const (
 	lookTime = 2 * time.Minute
 )
 
-// Quiet refuses while processes that setup left are running: they could continue to write, or hold the old
+// CheckQuiet refuses while processes that setup left are running: they could continue to write, or hold the old
 // directories open. Containers that bind a directory would keep the old one, too.
-func (s *Store) Quiet(ctx context.Context) error {
+func (s *Store) CheckQuiet(ctx context.Context) error {
 	if s.cfg.User != nil {
 		if err := ended(ctx, s.cfg.User.UID); err != nil {
 			return err

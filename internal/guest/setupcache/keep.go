@@ -22,16 +22,16 @@ import (
 // here and in each later box.
 const maxIndex = 128 << 20
 
-// Keep makes a snapshot of the current content of the directories (of temporary files: the content before
+// Save makes a snapshot of the current content of the directories (of temporary files: the content before
 // SetAside), and mounts new upper directories of the box above it. Call it after setup, before any code
 // that must not write to it. whole means that setup changed nothing outside the directories. why is the reason if
 // nothing was stored. After an error the directories are unusable.
-func (s *Store) Keep(ctx context.Context, whole bool) (why error, err error) {
+func (s *Store) Save(ctx context.Context, whole bool) (why error, err error) {
 	kept := s.mounts.dirs
 	if len(kept) == 0 || s.matches {
 		return nil, nil
 	}
-	if why := errors.Join(s.Quiet(ctx), s.nothingBeside(ctx)); why != nil {
+	if why := errors.Join(s.CheckQuiet(ctx), s.nothingBeside(ctx)); why != nil {
 		return why, nil
 	}
 	// A hook, a setting or a tag in the separate directories would be missing in the next box.
@@ -94,9 +94,9 @@ func (s *Store) ClearScratch() error {
 	return nil
 }
 
-// Empty resets the directories as if nothing were stored: a work tree without files, and the image's home. The box
+// Clear resets the directories as if nothing were stored: a work tree without files, and the image's home. The box
 // stores nothing from then on.
-func (s *Store) Empty() error {
+func (s *Store) Clear() error {
 	s.under, s.matches, s.emptied = nil, false, true
 	for _, l := range s.mounts.dirs {
 		l.layers, l.set = nil, ""

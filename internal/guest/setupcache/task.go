@@ -38,8 +38,8 @@ func (t *Task) Mount(ctx context.Context, repo git.Repo, base, commit string) (i
 	return t.Index(), ctx.Err()
 }
 
-// Keeps reports whether Keep would store anything.
-func (t *Task) Keeps() bool { return t.Mounted() && !t.matches && !t.emptied }
+// WouldSave reports whether Keep would store anything.
+func (t *Task) WouldSave() bool { return t.Mounted() && !t.matches && !t.emptied }
 
 // Restored reports whether an earlier setup's files are in the work tree or the home.
 func (t *Task) Restored() bool { return t.under != nil }
@@ -47,7 +47,7 @@ func (t *Task) Restored() bool { return t.under != nil }
 // Skippable is called before setup. It returns how many of its commands, from the first on, need not run. In a
 // rebase all run: the work tree no longer is the commit that was examined.
 func (t *Task) Skippable(ctx context.Context) int {
-	if t.Keeps() {
+	if t.WouldSave() {
 		t.note(ctx)
 	}
 	if t.Order.Mode == workorder.ModeRebase {

@@ -252,7 +252,7 @@ func (o *execOptions) leave(
 		return app.SandboxError(err)
 	}
 	defer p.Close()
-	f.Sandboxes().NoteRenewed(sb)
+	f.Sandboxes().NoteRecreated(sb)
 	if len(ports) > 0 {
 		if err := f.Endpoints().AwaitListening(ctx, sb, p, ports); err != nil {
 			return err
@@ -282,7 +282,7 @@ func (o *execOptions) report(
 	if err != nil {
 		return cmdutil.UnknownEnd(ctx, err)
 	}
-	f.Sandboxes().NoteRenewed(sb)
+	f.Sandboxes().NoteRecreated(sb)
 	commit := f.Sandboxes().Save(ctx, sb, app.RanNow(c.Argv, started, r.ExitCode))
 	if err := f.JSON(execResult{
 		ID: r.ID, Sandbox: sb.Name(), Endpoints: app.Addresses(ports), Stdout: string(r.Stdout), Stderr: string(r.Stderr),
@@ -299,7 +299,7 @@ func runIn(ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox, c sandb
 	if err != nil {
 		return app.SandboxError(err)
 	}
-	f.Sandboxes().NoteRenewed(sb)
+	f.Sandboxes().NoteRecreated(sb)
 	over := make(chan struct{})
 	defer close(over)
 	go func() {

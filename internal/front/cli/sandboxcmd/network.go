@@ -70,7 +70,7 @@ func (o *networkOptions) do(ctx context.Context, f *cmdutil.Factory, name string
 		if err := sb.SetNetwork(ctx, to, allow...); err != nil {
 			return app.SandboxError(err)
 		}
-		f.Sandboxes().NoteRenewed(sb)
+		f.Sandboxes().NoteRecreated(sb)
 		f.Agents().BriefAgain(ctx, sb)
 	}
 	now := sb.Spec()

@@ -172,7 +172,7 @@ func resume(ctx context.Context, f *cmdutil.Factory, name string, asJSON bool) e
 	if err := sb.Resume(ctx); err != nil {
 		return app.SandboxError(err)
 	}
-	f.Sandboxes().NoteRenewed(sb)
+	f.Sandboxes().NoteRecreated(sb)
 	return f.Done(asJSON, sb.Info(), "%s runs", name)
 }
 

@@ -248,7 +248,7 @@ func (o *mcpOptions) offer(f *cmdutil.Factory, r *code.Runner, log *slog.Logger)
 		all.Tasks = mcpserver.NewTasks(f, log)
 	}
 	if o.offers(toolsEnv) {
-		all.Environments, all.Single = mcpserver.NewEnvironments(&f.Env, log, o.kind), o.single
+		all.Sandboxes, all.Single = mcpserver.NewSandboxes(&f.Env, log, o.kind), o.single
 	}
 	return all
 }
