@@ -31,13 +31,13 @@ type Runner struct {
 	Standalone StandaloneServer // nil if the order has a task
 	// SetupCache is nil if files of setup are not cached.
 	SetupCache SetupCache
-	Engine    Engine
-	Services  Services
-	Repo      Repository
-	Task      Task
-	Space     *rootgit.Workspace
-	Packages  Packages
-	Tools     Tools
+	Engine     Engine
+	Services   Services
+	Repo       Repository
+	Task       Task
+	Space      *rootgit.Workspace
+	Packages   Packages
+	Tools      Tools
 	// WatchDisk calls over when the task exceeds its disk limit. It is nil if there is no limit.
 	WatchDisk func(ctx context.Context, over func(text string))
 	// Signals delivers SIGTERM and SIGINT, and initd.LongStop before them.
