@@ -1,11 +1,8 @@
 package detect
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
-	"regexp"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -17,10 +14,8 @@ const (
 	maxDeep = 100
 	// maxAllWorkflows bounds the workflows together: each takes the parser seconds per megabyte.
 	maxAllWorkflows = 1 << 20
-	// maxService and maxServiceText bound a service of a compose file, its aliases expanded: values, and bytes of each text. The loader's
-	// time grows with their squares.
-	maxService     = 300
-	maxServiceText = 4000
+	// maxText bounds the value of a variable, in bytes.
+	maxText = 4000
 	// maxLines bounds lines of a text that are compared with what the repository has.
 	maxLines = 2000
 )
@@ -62,69 +57,6 @@ func deep(text string) bool {
 }
 
 var errDeep = fmt.Errorf("its brackets nest more than %d deep", maxDeep)
-
-// small says what is wrong with a value of a compose file that is larger than any service needs; nil if nothing is.
-func small(value any) error {
-	left := maxService
-	return measure(value, &left)
-}
-
-func measure(value any, left *int) error {
-	if *left--; *left < 0 {
-		return fmt.Errorf("it has more than %d values", maxService)
-	}
-	switch v := value.(type) {
-	case string:
-		if len(v) > maxServiceText {
-			return fmt.Errorf("a text of it is longer than %d bytes", maxServiceText)
-		}
-	case []any:
-		for _, each := range v {
-			if err := measure(each, left); err != nil {
-				return err
-			}
-		}
-	case map[string]any:
-		for key, each := range v {
-			if err := measure(key, left); err != nil {
-				return err
-			}
-			if err := measure(each, left); err != nil {
-				return err
-			}
-		}
-	case map[any]any:
-		return errors.New("a key of it is no text")
-	}
-	return nil
-}
-
-var portRange = regexp.MustCompile(`([0-9]+)-([0-9]+)`)
-
-// narrow says that a service has more ports than can be meant: a range of them is a port each.
-func narrow(ports any) error {
-	list, _ := ports.([]any)
-	sum := len(list)
-	for _, p := range list {
-		if m, ok := p.(map[string]any); ok {
-			p = m["target"]
-		}
-		for _, r := range portRange.FindAllStringSubmatch(fmt.Sprint(p), -1) {
-			from, ferr := strconv.Atoi(r[1])
-			to, terr := strconv.Atoi(r[2])
-			if ferr != nil || terr != nil || to-from > maxList {
-				return errPorts
-			}
-			sum += max(to-from, 0)
-		}
-	}
-	if sum > maxList {
-		return errPorts
-	}
-	return nil
-}
-
-var errPorts = fmt.Errorf("it has more than %d ports", maxList)
 
 // linked reports whether a file lies below something that is no folder: a symbolic link, or a submodule.
 func linked(tree fs.FS, name string) bool {

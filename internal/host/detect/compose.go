@@ -2,20 +2,15 @@ package detect
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"path"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/dotenv"
-	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/template"
-	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/mattn/go-shellwords"
 	"gopkg.in/yaml.v3"
 )
@@ -37,10 +32,6 @@ type composeService struct {
 	raw  map[string]any
 	vars map[string]string // for its texts
 }
-
-// composeKeys are those of a service that the sandbox can honour. The others may name files of the host, other files and other services:
-// the loader never sees them.
-var composeKeys = []string{"image", "command", "environment", "ports", "expose", "healthcheck", "volumes"}
 
 // composeHost are keys of a service that reach other files or the machine that it runs on.
 var composeHost = []string{
@@ -130,13 +121,13 @@ func (d composeFiles) menu(f *file) {
 		if s.database() {
 			databases++
 		}
-		for _, outer := range hostPorts(s.raw["ports"], s.vars) {
+		for _, outer := range hostPorts(s.filled(s.raw["ports"])) {
 			ports[outer]++
 		}
 	}
 	for _, s := range services {
 		taken := false
-		for _, outer := range hostPorts(s.raw["ports"], s.vars) {
+		for _, outer := range hostPorts(s.filled(s.raw["ports"])) {
 			taken = taken || ports[outer] > 1
 		}
 		if s.image() != "" && (s.database() && databases > 1 || taken) {
@@ -232,7 +223,7 @@ func (d composeFiles) dockerRun(c command) {
 		}
 	}
 	s.Name = cmp.Or(s.Name, path.Base(imageBase(s.Image)))
-	s.Ports = published(s.Ports, hostPorts(ports, nil))
+	s.Ports = published(s.Ports, hostPorts(ports))
 	s.Env = d.variablesOf(s.Name, vars)
 	d.serve(s)
 }
@@ -256,71 +247,153 @@ func (d composeFiles) examples(dir string) map[string]string {
 // unset stands for a variable without a value: no text of a file contains it.
 const unset = "\x00"
 
+// maxService bounds a service of a compose file, its aliases expanded, in bytes.
+const maxService = 8000
+
 // service takes a service, alone: one that cannot be used costs no other.
 func (d composeFiles) service(in composeService) {
-	at, name, raw := in.at, in.name, in.raw
-	skip := func(format string, a ...any) { d.omit(at, "services."+name, format, a...) }
-	if profiles, _ := raw["profiles"].([]any); len(profiles) > 0 {
+	skip := func(format string, a ...any) { d.omit(in.at, "services."+in.name, format, a...) }
+	if profiles, _ := in.raw["profiles"].([]any); len(profiles) > 0 {
 		return // it does not start by itself
 	}
-	if _, built := raw["build"]; built {
-		d.built(raw)
+	if in.raw["build"] != nil {
+		d.built(in.raw)
 		skip("it is built from the repository; the agent can build it with the sandbox's own Docker")
 		return
 	}
-	if err := cmp.Or(small(raw), narrow(raw["ports"]), narrow(raw["expose"])); err != nil {
-		skip("%v", err)
+	if len(fmt.Sprint(in.raw)) > maxService {
+		skip("it is larger than %d bytes", maxService)
 		return
 	}
-	c, err := loadService(d.ctx, name, raw, in.vars)
+	raw, _ := in.filled(in.raw).(map[string]any)
+	s := Service{Name: in.name, Image: textOf(raw["image"]), Command: words(raw["command"]), At: in.at, Health: healthOf(raw["healthcheck"])}
+	environment := variables(raw["environment"])
+	accepts := func(text string) bool { return license.MatchString(text) }
 	switch {
-	case err != nil:
-		skip("%v", err)
-		return
-	case c.Image == "":
+	case s.Image == "":
 		skip("it has no image")
 		return
-	case slices.ContainsFunc(c.Command, func(a string) bool { return strings.Contains(a, unset) }):
+	case slices.ContainsFunc(s.Command, func(a string) bool { return strings.Contains(a, unset) }):
 		skip("its command needs a variable that has no value")
 		return
-	case slices.ContainsFunc(sortedKeys(c.Environment), license.MatchString), slices.ContainsFunc(c.Command, license.MatchString):
+	case slices.ContainsFunc(sortedKeys(environment), accepts), slices.ContainsFunc(s.Command, accepts):
 		skip("its start accepts a license, which only you can do")
 		return
 	}
-	s := Service{Name: name, Image: c.Image, Command: c.Command, At: at, Ports: published(composePorts(c), hostPorts(raw["ports"], in.vars))}
-	var vars []Var
-	for _, k := range sortedKeys(c.Environment) {
-		if v := c.Environment[k]; v != nil {
-			vars = append(vars, Var{k, *v, at})
-		}
+	s.Ports = published(d.containerPorts(in), hostPorts(raw["ports"]))
+	s.Env = d.variablesOf(in.name, varsOf(environment, in.at))
+	if !d.volumes(&s, raw["volumes"]) {
+		return
 	}
-	s.Env = d.variablesOf(name, vars)
-	for _, v := range c.Volumes {
-		switch {
-		case v.Type == types.VolumeTypeVolume && v.Source != "" && strings.HasPrefix(v.Target, "/") && !strings.ContainsAny(v.Target, ": \n"):
-			s.Volumes = append(s.Volumes, v.Source+":"+v.Target)
-		case v.Type != types.VolumeTypeBind:
-		case mounted(s.Command, v.Target) && usualPorts[path.Base(imageBase(c.Image))] == "":
-			skip("its command needs %s, which only a directory of the host has", v.Target)
-			return
-		default:
-			if mounted(s.Command, v.Target) {
-				s.Command = nil
-				d.omit(at, "services."+name+".command", "it needs %s, which only a directory of the host has", v.Target)
-			}
-			d.omit(at, "services."+name+".volumes", "directories of the host do not exist in the sandbox: %s", v.Source)
-		}
-	}
-	if c.HealthCheck != nil {
-		s.Health = healthOf(c.HealthCheck)
-	}
-	if mode, _ := raw["network_mode"].(string); strings.HasPrefix(mode, "service:") {
+	if strings.HasPrefix(textOf(raw["network_mode"]), "service:") {
 		s.local()
 	}
 	d.serve(s)
 	if unused := slices.DeleteFunc(slices.Clone(composeHost), func(key string) bool { return raw[key] == nil }); len(unused) > 0 {
 		skip("not used of it, because it would reach other files or this machine: %s", strings.Join(unused, ", "))
 	}
+}
+
+// filled replaces the variables in the texts of a value. A text with one that has neither value nor default becomes unset: half a text is
+// no value.
+func (s *composeService) filled(value any) any {
+	switch value := value.(type) {
+	case string:
+		look := func(name string) (string, bool) { v, ok := s.vars[name]; return v, ok }
+		for _, v := range template.ExtractVariables(map[string]any{"": value}, template.DefaultPattern) {
+			if _, ok := look(v.Name); !ok && v.DefaultValue == "" && v.PresenceValue == "" {
+				return unset
+			}
+		}
+		text, err := template.SubstituteWithOptions(value, look, template.WithoutLogging)
+		if err != nil {
+			return unset
+		}
+		return text
+	case []any:
+		all := make([]any, len(value))
+		for i, v := range value {
+			all[i] = s.filled(v)
+		}
+		return all
+	case map[string]any:
+		all := map[string]any{}
+		for k, v := range value {
+			all[k] = s.filled(v)
+		}
+		return all
+	}
+	return value
+}
+
+// words are the arguments of a command: a list, or a text for a shell.
+func words(value any) (all []string) {
+	if text, ok := value.(string); ok {
+		all, _ = shellwords.Parse(text)
+		return all
+	}
+	list, _ := value.([]any)
+	for _, v := range list {
+		all = append(all, textOf(v))
+	}
+	return all
+}
+
+// variables reads an environment: a mapping, or a list of NAME=value. Variables without a value are the user's own.
+func variables(value any) map[string]string {
+	all := map[string]string{}
+	switch value := value.(type) {
+	case map[string]any:
+		for name, v := range value {
+			if v != nil {
+				all[name] = textOf(v)
+			}
+		}
+	case []any:
+		for _, v := range value {
+			if name, text, has := strings.Cut(textOf(v), "="); has {
+				all[name] = text
+			}
+		}
+	}
+	return all
+}
+
+// varsOf are variables in a stable order.
+func varsOf(env map[string]string, at Position) (vars []Var) {
+	for _, name := range sortedKeys(env) {
+		vars = append(vars, Var{name, env[name], at})
+	}
+	return vars
+}
+
+// volumes takes the named volumes of a service. It reports false for a service that does not start without a directory of the host.
+func (d composeFiles) volumes(s *Service, value any) bool {
+	list, _ := value.([]any)
+	for _, v := range list {
+		parts := strings.Split(textOf(v), ":")
+		if long, ok := v.(map[string]any); ok {
+			parts = []string{textOf(long["source"]), textOf(long["target"])}
+		}
+		if len(parts) < 2 || parts[0] == "" || !strings.HasPrefix(parts[1], "/") || strings.ContainsAny(parts[1], " \n") {
+			continue
+		}
+		source, target := parts[0], parts[1]
+		if !strings.ContainsAny(source[:1], "./~"+unset) {
+			s.Volumes = append(s.Volumes, source+":"+target)
+			continue
+		}
+		if mounted(s.Command, target) {
+			if usualPorts[path.Base(imageBase(s.Image))] == "" {
+				d.omit(s.At, "services."+s.Name, "its command needs %s, which only a directory of the host has", target)
+				return false
+			}
+			s.Command = nil
+			d.omit(s.At, "services."+s.Name+".command", "it needs %s, which only a directory of the host has", target)
+		}
+		d.omit(s.At, "services."+s.Name+".volumes", "directories of the host do not exist in the sandbox: %s", source)
+	}
+	return true
 }
 
 // mounted reports whether a command names a path below a mount.
@@ -331,22 +404,20 @@ func mounted(command []string, target string) bool {
 // license is in the names of variables and the arguments that accept one.
 var license = regexp.MustCompile(`(?i)accept[_-]?(?:eula|licen[cs]e)|licen[cs]e=accept`)
 
-func healthOf(h *types.HealthCheckConfig) Health {
-	if h.Disable || len(h.Test) < 2 || h.Test[0] == "NONE" || strings.Contains(strings.Join(h.Test, " "), unset) {
+// healthOf reads a healthcheck.
+func healthOf(value any) Health {
+	h, _ := value.(map[string]any)
+	test := words(h["test"])
+	if text, ok := h["test"].(string); ok {
+		test = []string{"CMD-SHELL", text}
+	}
+	if h["disable"] == true || len(test) < 2 || test[0] == "NONE" || strings.Contains(strings.Join(test, " "), unset) {
 		return Health{}
 	}
-	health := Health{Test: h.Test, Interval: span(h.Interval), Timeout: span(h.Timeout)}
-	if h.Retries != nil {
-		health.Retries = int(min(*h.Retries, 1000))
+	return Health{
+		Test: test, Interval: goSpan(textOf(h["interval"])), Timeout: goSpan(textOf(h["timeout"])),
+		Retries: min(portOf(textOf(h["retries"])), 1000),
 	}
-	return health
-}
-
-func span(t *types.Duration) string {
-	if t == nil || *t <= 0 {
-		return ""
-	}
-	return t.String()
 }
 
 // built takes the port of a service that is built here: its development server's.
@@ -359,61 +430,17 @@ func (d composeFiles) built(raw map[string]any) {
 	}
 }
 
-func loadService(ctx context.Context, name string, raw map[string]any, vars map[string]string) (*types.ServiceConfig, error) {
-	only := map[string]any{}
-	for _, k := range composeKeys {
-		if v, ok := raw[k]; ok {
-			only[k] = v
-		}
-	}
-	if ports, ok := only["ports"].([]any); ok {
-		only["ports"] = containerParts(ports)
-	}
-	project, err := loader.LoadWithContext(ctx, types.ConfigDetails{
-		WorkingDir:  "/",
-		ConfigFiles: []types.ConfigFile{{Filename: "compose.yaml", Config: map[string]any{"services": map[string]any{name: only}}}},
-	}, func(o *loader.Options) {
-		o.SetProjectName("detect", true)
-		o.SkipInclude, o.SkipExtends, o.SkipResolveEnvironment, o.SkipResolveLabels = true, true, true, true
-		o.SkipConsistencyCheck, o.ResolvePaths = true, false
-		o.Interpolate.LookupValue = func(key string) (string, bool) {
-			v, ok := vars[key]
-			return v, ok
-		}
-		o.Interpolate.Substitute = substitute
-	})
-	if err != nil {
-		return nil, errors.New(strings.TrimPrefix(err.Error(), "validating compose.yaml: "))
-	}
-	c, err := project.GetService(name)
-	return &c, err
-}
-
-// substitute fills variables in. A text with one that has neither value nor default becomes unset: half a text is no value.
-func substitute(s string, look template.Mapping) (string, error) {
-	for _, v := range template.ExtractVariables(map[string]any{"": s}, template.DefaultPattern) {
-		if _, ok := look(v.Name); !ok && v.DefaultValue == "" && v.PresenceValue == "" {
-			return unset, nil
-		}
-	}
-	return template.SubstituteWithOptions(s, look, template.WithoutLogging)
-}
-
 // onHost is a port as it is written with the one that leads there on the developer's machine, or on that of a workflow.
 var onHost = regexp.MustCompile(`^(?:(?:127\.0\.0\.1|0\.0\.0\.0):)?([0-9]+):([0-9]+(?:/(?:tcp|udp))?)$`)
 
 // hostPorts are the ports that lead to those of a container, by the latter.
-func hostPorts(raw any, vars map[string]string) map[string]string {
-	ports, _ := raw.([]any)
+func hostPorts(value any) map[string]string {
+	ports, _ := value.([]any)
 	lead := map[string]string{}
 	for _, p := range ports {
-		text := fmt.Sprint(p)
+		text := textOf(p)
 		if m, ok := p.(map[string]any); ok && m["protocol"] != "udp" {
 			text = fmt.Sprintf("%v:%v", m["published"], m["target"])
-		}
-		text, err := substitute(text, func(name string) (string, bool) { v, ok := vars[name]; return v, ok })
-		if err != nil {
-			continue
 		}
 		if m := onHost.FindStringSubmatch(text); m != nil && portOf(m[1]) != 0 {
 			lead[strings.TrimSuffix(m[2], "/tcp")] = m[1]
@@ -431,23 +458,6 @@ func published(ports []string, lead map[string]string) (all []string) {
 		all = append(all, p)
 	}
 	return all
-}
-
-// containerParts leaves the host's half of ports away, which may be a variable without a value.
-func containerParts(ports []any) (parts []any) {
-	for _, p := range ports {
-		if s, ok := p.(string); ok {
-			p = containerPart(s)
-		}
-		if m, ok := p.(map[string]any); ok {
-			p = map[string]any{"target": m["target"], "protocol": m["protocol"]}
-			if m["protocol"] == nil {
-				p = map[string]any{"target": m["target"]}
-			}
-		}
-		parts = append(parts, p)
-	}
-	return parts
 }
 
 // containerPart is what stands behind the last colon outside of braces.
@@ -468,21 +478,21 @@ func containerPart(s string) string {
 	return s
 }
 
-func composePorts(c *types.ServiceConfig) (ports []string) {
-	add := func(target, protocol string) {
-		if protocol == "udp" {
-			target += "/udp"
+// containerPorts are the ports of a service's container. The host's half may be a variable without a value.
+func (d composeFiles) containerPorts(in composeService) (ports []string) {
+	list := func(key string) []any { all, _ := in.raw[key].([]any); return all }
+	for _, p := range append(list("ports"), list("expose")...) {
+		text := containerPart(textOf(p))
+		if m, ok := p.(map[string]any); ok {
+			text = textOf(m["target"]) + strings.TrimSuffix("/"+textOf(m["protocol"]), "/")
 		}
-		if portOf(strings.TrimSuffix(target, "/udp")) != 0 && !slices.Contains(ports, target) {
-			ports = append(ports, target)
+		text = strings.TrimSuffix(textOf(in.filled(text)), "/tcp")
+		switch {
+		case portOf(strings.TrimSuffix(text, "/udp")) == 0 || len(ports) == maxList:
+			d.omit(in.at, "services."+in.name+".ports", "only the first %d, and no ranges: %s", maxList, textOf(p))
+		case !slices.Contains(ports, text):
+			ports = append(ports, text)
 		}
-	}
-	for _, p := range c.Ports {
-		add(strconv.Itoa(int(p.Target)), p.Protocol)
-	}
-	for _, e := range c.Expose {
-		port, protocol, _ := strings.Cut(e, "/")
-		add(port, protocol)
 	}
 	return ports
 }

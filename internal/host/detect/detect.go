@@ -121,9 +121,9 @@ type detector struct {
 }
 
 // Detect reads a repository. name is the directory's name, which becomes the project's.
-func Detect(ctx context.Context, tree fs.FS, name string) *Draft {
+func Detect(_ context.Context, tree fs.FS, name string) *Draft {
 	s := &source{
-		ctx: ctx, collector: &collector{Draft: &Draft{Name: ProjectName(name)}}, tree: tree, cache: map[string]*file{},
+		collector: &collector{Draft: &Draft{Name: ProjectName(name)}}, tree: tree, cache: map[string]*file{},
 		parts: map[string]*part{},
 	}
 	d := &detector{s, "."}

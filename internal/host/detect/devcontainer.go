@@ -186,14 +186,11 @@ func (d *devContainer) environment() {
 
 // own takes the variables of the service that is the dev container.
 func (d *devContainer) own(s composeService) {
-	c, err := loadService(d.ctx, s.name, map[string]any{"image": "x", "environment": s.raw["environment"]}, s.vars)
-	if err != nil || small(s.raw["environment"]) != nil {
+	if len(fmt.Sprint(s.raw)) > maxService {
 		return
 	}
-	for _, name := range sortedKeys(c.Environment) {
-		if v := c.Environment[name]; v != nil {
-			d.placed(s.at, name, here(*v))
-		}
+	for _, v := range varsOf(variables(s.filled(s.raw["environment"])), s.at) {
+		d.placed(v.At, v.Name, here(v.Value))
 	}
 	files, _ := s.raw["env_file"].([]any)
 	if one, ok := s.raw["env_file"].(string); ok {

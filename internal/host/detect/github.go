@@ -548,7 +548,7 @@ func (d githubActions) service(j *job, file string, name, value *yaml.Node, row 
 			written = append(written, port)
 		}
 	}
-	s.Ports = published(s.Ports, hostPorts(written, nil))
+	s.Ports = published(s.Ports, hostPorts(written))
 	var secrets []Var
 	vars := d.env(file, &in.Env, row, &secrets)
 	for _, v := range secrets {

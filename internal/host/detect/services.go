@@ -125,7 +125,7 @@ func (d *collector) variable(at Position, what, name, value string) {
 func (d *collector) plainVariable(at Position, what, name, value string) bool {
 	why := ""
 	switch {
-	case strings.Contains(value, "${"), strings.Contains(value, unset), !plainName(value), len(value) > maxServiceText:
+	case strings.Contains(value, "${"), strings.Contains(value, unset), !plainName(value), len(value) > maxText:
 		why = "its value is not a plain text"
 	case name == workorder.APIAnthropic.BaseURLVariable(), name == workorder.APIOpenAI.BaseURLVariable():
 		why = "it names the server that gets the key of your model, which only you can"

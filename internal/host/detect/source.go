@@ -2,7 +2,6 @@ package detect
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -18,7 +17,7 @@ const maxFile = 1 << 20
 // source is a repository, and what was read of it.
 type source struct {
 	*collector
-	ctx   context.Context // of the one call of Detect
+
 	tree  fs.FS
 	cache map[string]*file
 	parts map[string]*part // by directory and ecosystem
