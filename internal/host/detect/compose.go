@@ -45,15 +45,10 @@ func (d composeFiles) read(f *file) (services []composeService) {
 	var all struct {
 		Services map[string]map[string]any `yaml:"services"`
 	}
-	if len(f.text) > maxWorkflow {
-		d.omit(Position{File: f.name}, f.name, "it is larger than 256 kB")
+	if !d.decode(f, &doc) {
 		return nil
 	}
-	err := yaml.Unmarshal([]byte(f.text), &doc)
-	if err == nil {
-		err = doc.Decode(&all) // bounds what aliases multiply
-	}
-	if err != nil {
+	if err := doc.Decode(&all); err != nil {
 		d.omit(Position{File: f.name}, f.name, "%v", err)
 		return nil
 	}

@@ -130,14 +130,16 @@ func (d githubActions) workflows(names []string) map[string]*workflow {
 	flows := map[string]*workflow{}
 	all := 0
 	for _, n := range names {
-		if f := d.open(n); f != nil {
+		f := d.open(n)
+		if f != nil {
 			all += len(f.text)
 		}
 		if all > maxAllWorkflows {
 			d.omit(Position{File: n}, "workflows", "they are larger than 1 MB together: neither this one nor those after it are read")
 			break
 		}
-		if w := d.workflow(n); w != nil {
+		w := &workflow{}
+		if f != nil && d.decode(f, w) {
 			flows[n] = w
 		}
 	}
@@ -167,25 +169,6 @@ func pairs(n *yaml.Node, each func(key, value *yaml.Node)) {
 		}
 		each(n.Content[i], value)
 	}
-}
-
-func (d githubActions) workflow(name string) *workflow {
-	f := d.open(name)
-	if f == nil {
-		return nil
-	}
-	if len(f.text) > maxWorkflow {
-		d.omit(Position{File: name}, name, "it is larger than 256 kB")
-		return nil
-	}
-	var bounded any // decoding bounds what aliases multiply, which nodes do not
-	if err := yaml.Unmarshal([]byte(f.text), &bounded); err != nil {
-		d.omit(Position{File: name}, name, "%v", err)
-		return nil
-	}
-	var w workflow
-	_ = yaml.Unmarshal([]byte(f.text), &w)
-	return &w
 }
 
 // judges reports whether a workflow runs for pull requests or pushes to the default branch.
@@ -497,7 +480,7 @@ func (d githubActions) composite(j *job, dir string, st *workflowStep, rows []*s
 			Steps []workflowStep `yaml:"steps"`
 		} `yaml:"runs"`
 	}
-	if f == nil || len(f.text) > maxWorkflow || yaml.Unmarshal([]byte(f.text), &action) != nil || row.inputs != nil {
+	if f == nil || row.inputs != nil || !d.decode(f, &action) {
 		return
 	}
 	inner := *row

@@ -37,25 +37,11 @@ type gitlabCI struct{ *detector }
 
 func (d gitlabCI) jobs() (jobs []*job) {
 	f := d.open(gitlabFile)
-	if f == nil {
-		return nil
-	}
-	if len(f.text) > maxWorkflow {
-		d.omit(Position{File: f.name}, f.name, "it is larger than 256 kB")
-		return nil
-	}
 	var doc yaml.Node
-	var bounded any // decoding bounds what aliases multiply, which nodes do not
-	err := yaml.Unmarshal([]byte(f.text), &bounded)
-	if err == nil {
-		err = yaml.Unmarshal([]byte(f.text), &doc)
-	}
-	if err != nil {
-		d.omit(Position{File: f.name}, f.name, "%v", err)
+	var all, settings gitlabJob
+	if f == nil || !d.decode(f, &doc, &all) {
 		return nil
 	}
-	var all, settings gitlabJob
-	_ = doc.Decode(&all)
 	nodes := map[string]*yaml.Node{}
 	pairs(&doc, func(key, value *yaml.Node) {
 		nodes[key.Value] = value

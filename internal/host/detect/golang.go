@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"golang.org/x/mod/modfile"
 )
 
 var golang = ecosystem{
@@ -32,10 +34,6 @@ var (
 var (
 	goLine        = regexp.MustCompile(`(?m)^go\s+([0-9]\S*)`)
 	toolchainLine = regexp.MustCompile(`(?m)^toolchain\s+go([0-9]\S*)`)
-	goUseBlock    = regexp.MustCompile(`(?ms)^use\s*\((.*?)^\s*\)`)
-	goUseLine     = regexp.MustCompile(`(?m)^use\s+([^\s(]\S*)`)
-	goUseAny      = regexp.MustCompile(`(?m)^use\b`)
-	goComment     = regexp.MustCompile(`//[^\n]*`)
 )
 
 // goFiles reads the files of Go.
@@ -77,20 +75,18 @@ func (d goFiles) workspace() (packages []string) {
 	if f == nil {
 		return []string{"./..."}
 	}
-	text := goComment.ReplaceAllString(f.text, "")
-	var uses []string
-	for _, m := range goUseBlock.FindAllStringSubmatch(text, -1) {
-		uses = append(uses, strings.Fields(m[1])...)
+	work, err := modfile.ParseWork(f.name, []byte(f.text), nil)
+	if err != nil {
+		d.omit(Position{File: f.name}, f.name, "%v", err)
+		return []string{"./..."}
 	}
-	for _, m := range goUseLine.FindAllStringSubmatch(text, -1) {
-		uses = append(uses, m[1])
-	}
+	uses := work.Use
 	if len(uses) > maxList {
-		d.omit(f.find(goUseAny), f.name, "only its first %d modules are read", maxList)
+		d.omit(Position{f.name, uses[0].Syntax.Start.Line}, f.name, "only its first %d modules are read", maxList)
 		uses = uses[:maxList]
 	}
 	for _, u := range uses {
-		dir := path.Clean(strings.Trim(u, `"`))
+		dir := path.Clean(u.Path)
 		if memberForm.MatchString(dir) && d.has(path.Join(dir, "go.mod")) {
 			packages = append(packages, "./"+path.Join(dir, "..."))
 			d.member(path.Join(d.dir, dir))

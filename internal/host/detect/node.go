@@ -6,8 +6,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"gopkg.in/yaml.v3"
 )
 
 var node = ecosystem{
@@ -212,9 +210,7 @@ func (d nodeFiles) workspace(f *file, m *packageJSON) (members []packageJSON, at
 	}
 	at = f.find(keyLine("workspaces"))
 	if w := d.open("pnpm-workspace.yaml"); w != nil {
-		if err := yaml.Unmarshal([]byte(w.text), &long); err != nil {
-			d.omit(Position{File: w.name}, w.name, "%v", err)
-		}
+		d.decode(w, &long)
 		patterns, at = long.Packages, w.find(regexp.MustCompile(`(?m)^packages`))
 	}
 	d.patterns = append(d.patterns, patterns...)

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"gopkg.in/yaml.v3"
 )
 
 // maxFile bounds the size of a file, in bytes.
@@ -86,6 +88,23 @@ func readFile(tree fs.FS, name string) (*file, error) {
 	}
 	b = bytes.TrimPrefix(b, []byte("\uFEFF"))
 	return &file{name: name, text: string(bytes.ReplaceAll(b, []byte("\r\n"), []byte("\n")))}, nil
+}
+
+// decode reads a file of YAML into values, as far as it has their form. It reports false for a file that is no YAML or too large.
+func (s *source) decode(f *file, into ...any) bool {
+	if len(f.text) > maxWorkflow {
+		s.omit(Position{File: f.name}, f.name, "it is larger than 256 kB")
+		return false
+	}
+	var bounded any // decoding bounds what aliases multiply, which nodes do not
+	if err := yaml.Unmarshal([]byte(f.text), &bounded); err != nil {
+		s.omit(Position{File: f.name}, f.name, "%v", err)
+		return false
+	}
+	for _, v := range into {
+		_ = yaml.Unmarshal([]byte(f.text), v)
+	}
+	return true
 }
 
 // first returns the first of several files that exists.

@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -21,121 +22,80 @@ func (w *writer) from(at Position, format string, a ...any) {
 // YAML is the text of the project file. Its comments say where each value comes from, and what was left out.
 func (d *Draft) YAML() string {
 	w := &writer{}
-	w.line("# Project file of sandbox-agent: what a task's sandbox has to know about this repository.")
-	w.line("# Check it with `sandbox-agent project validate`, see all keys with `sandbox-agent project schema`.")
-	w.line("name: %s", scalar(d.Name))
-	w.line("")
-	w.line("# Where the code is: this folder, or a URL.")
-	w.line("repo: .")
+	w.line(projectHead, scalar(d.Name))
 	if d.Remote != "" {
 		w.line("# repo: %s", d.Remote)
 	}
-	branch := "main"
-	if d.Branch != "" {
-		branch = d.Branch
-	}
-	w.line("# Branch the work starts from; default: the repository's own.")
-	w.line("# branch: %s", scalar(branch))
+	w.line("# Branch the work starts from; default: the repository's own.\n# branch: %s", scalar(cmp.Or(d.Branch, "main")))
 	w.services(d)
-	w.line("")
-	w.tools(d)
-	w.packages(d)
-	w.environment(d)
-	w.lifecycle(d)
-	w.line("")
-	w.line("harness: claude-code")
-	w.line("# Limits of a run; fractions count.")
-	w.line("# max_budget_usd: 5.0")
-	w.line("timeout_minutes: 30")
-	w.line("# What may be reached outside; `sandbox-agent network suggest` proposes rules from a run with learn.")
-	w.line("# network: {mode: restricted, learn: true}")
+	w.line("\n# Tools that setup and checks need, by version: 22 is any 22.x; ranges are written as npm or pip write them.")
+	section(w, d.Tools, "# tools: {node: 22}", "tools:", func(t Tool) { w.from(t.At, "  %s: %s", t.Name, scalar(t.Version)) })
+	w.line("# Distribution packages, installed before setup.")
+	section(w, d.Packages, "# packages: [libpq-dev]", "packages:", func(p Item) { w.from(p.At, "  - %s", scalar(p.Text)) })
+	w.line("\n# Environment of setup, agent, validate and dev; also written to .env in the sandbox.")
+	section(w, d.Env, "# env:\n#   NODE_ENV: test", "env:", func(v Var) {
+		w.from(v.At, "  %s: %s", v.Name, scalar(text.EscapeReferences(v.Value)))
+	})
+	w.line(projectSecrets)
+	section(w, d.Setup, "  # setup:\n  #   - make deps", "  setup:", func(s Item) { w.from(s.At, "    - %s", scalar(s.Text)) })
+	w.line("  # Judge the agent's work, in this order.")
+	section(w, d.Validate, noChecks, "  validate:", func(c Check) { w.from(c.At, "    %s: %s", scalar(c.Name), scalar(c.Command)) })
+	for _, c := range d.Suggested {
+		w.from(c.At, "  # suggested: %s: %s", c.Name, scalar(c.Command))
+	}
+	if d.Dev != nil {
+		w.line("  # Development server, for looking at the work in a browser.\n  dev:")
+		w.from(d.Dev.At, "    command: %s", scalar(d.Dev.Command))
+		guess := ""
+		if d.Dev.Guessed {
+			guess = " # a guess"
+		}
+		w.line("    port: %d%s", d.Dev.Port, guess)
+	}
+	w.line(projectFoot)
 	for _, l := range d.Omitted {
 		w.line("# left out: %s (%s): %s", l.What, l.At, l.Reason)
 	}
 	return w.String()
 }
 
-func (w *writer) tools(d *Draft) {
-	w.line("# Tools that setup and checks need, by version: 22 is any 22.x; ranges are written as npm or pip write them.")
-	if len(d.Tools) == 0 {
-		w.line("# tools: {node: 22}")
+// section writes a list below its key, or the example of an empty one.
+func section[T any](w *writer, values []T, example, key string, write func(T)) {
+	if len(values) == 0 {
+		w.line("%s", example)
 		return
 	}
-	w.line("tools:")
-	for _, t := range d.Tools {
-		w.from(t.At, "  %s: %s", t.Name, scalar(t.Version))
+	w.line("%s", key)
+	for _, v := range values {
+		write(v)
 	}
 }
 
-func (w *writer) packages(d *Draft) {
-	w.line("# Distribution packages, installed before setup.")
-	if len(d.Packages) == 0 {
-		w.line("# packages: [libpq-dev]")
-		return
-	}
-	w.line("packages:")
-	for _, p := range d.Packages {
-		w.from(p.At, "  - %s", scalar(p.Text))
-	}
-}
+const (
+	projectHead = `# Project file of sandbox-agent: what a task's sandbox has to know about this repository.
+# Check it with ` + "`sandbox-agent project validate`, see all keys with `sandbox-agent project schema`" + `.
+name: %s
 
-func (w *writer) environment(d *Draft) {
-	w.line("")
-	w.line("# Environment of setup, agent, validate and dev; also written to .env in the sandbox.")
-	if len(d.Env) == 0 {
-		w.line("# env:")
-		w.line("#   NODE_ENV: test")
-	} else {
-		w.line("env:")
-		for _, v := range d.Env {
-			w.from(v.At, "  %s: %s", v.Name, scalar(text.EscapeReferences(v.Value)))
-		}
-	}
-	w.line("# Secrets are references, never values: env://NAME, file://PATH or cmd://COMMAND. The key of the agent's model is taken from")
-	w.line("# your environment unless it is named here; it stays in the sandbox's gateway, and the agent never holds it.")
-	w.line("# secrets:")
-	w.line("#   STRIPE_KEY: env://STRIPE_TEST_KEY")
-}
+# Where the code is: this folder, or a URL.
+repo: .`
+	projectSecrets = `# Secrets are references, never values: env://NAME, file://PATH or cmd://COMMAND. The key of the agent's model is taken from
+# your environment unless it is named here; it stays in the sandbox's gateway, and the agent never holds it.
+# secrets:
+#   STRIPE_KEY: env://STRIPE_TEST_KEY
 
-func (w *writer) lifecycle(d *Draft) {
-	w.line("")
-	w.line("lifecycle:")
-	w.line("  # Run in order before the agent; the first that fails ends the run.")
-	if len(d.Setup) == 0 {
-		w.line("  # setup:")
-		w.line("  #   - make deps")
-	} else {
-		w.line("  setup:")
-		for _, s := range d.Setup {
-			w.from(s.At, "    - %s", scalar(s.Text))
-		}
-	}
-	w.line("  # Judge the agent's work, in this order.")
-	if len(d.Validate) == 0 {
-		w.line("  # No check was found: nothing judges the agent's work until there is one.")
-		w.line("  # validate:")
-		w.line("  #   test: make test")
-	} else {
-		w.line("  validate:")
-		for _, c := range d.Validate {
-			w.from(c.At, "    %s: %s", scalar(c.Name), scalar(c.Command))
-		}
-	}
-	for _, c := range d.Suggested {
-		w.from(c.At, "  # suggested: %s: %s", c.Name, scalar(c.Command))
-	}
-	if d.Dev == nil {
-		return
-	}
-	w.line("  # Development server, for looking at the work in a browser.")
-	w.line("  dev:")
-	w.from(d.Dev.At, "    command: %s", scalar(d.Dev.Command))
-	if d.Dev.Guessed {
-		w.line("    port: %d # a guess", d.Dev.Port)
-	} else {
-		w.line("    port: %d", d.Dev.Port)
-	}
-}
+lifecycle:
+  # Run in order before the agent; the first that fails ends the run.`
+	noChecks = `  # No check was found: nothing judges the agent's work until there is one.
+  # validate:
+  #   test: make test`
+	projectFoot = `
+harness: claude-code
+# Limits of a run; fractions count.
+# max_budget_usd: 5.0
+timeout_minutes: 30
+# What may be reached outside; ` + "`sandbox-agent network suggest`" + ` proposes rules from a run with learn.
+# network: {mode: restricted, learn: true}`
+)
 
 func (w *writer) services(d *Draft) {
 	w.line("")
