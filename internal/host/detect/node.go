@@ -75,6 +75,9 @@ func (d *detector) manifest() *packageJSON {
 var (
 	scriptForm = regexp.MustCompile(`^(?:npm|pnpm|yarn|bun)(?: run| run-script)?(?: (?:-s|--silent|--if-present))*` +
 		` ([A-Za-z0-9:_.-]+)(?:\s+--?.*)?$`)
+	// ownCommand is a command of a package manager, whatever scripts have its name.
+	ownCommand = regexp.MustCompile(`^(?:npm|pnpm|yarn|bun) (?:` +
+		among("add audit cache ci config dedupe exec i init install link pack publish up update version why x") + `)(?:\s|$)`)
 	managerField = regexp.MustCompile(`^(npm|pnpm|yarn|bun)@([0-9][0-9A-Za-z.-]*)`)
 	memberForm   = regexp.MustCompile(`^[A-Za-z0-9._@/-]+$`)
 )
@@ -82,7 +85,7 @@ var (
 // nodeTask finds the script of package.json that a command runs.
 func nodeTask(d *detector, text string) (name, content string, ok bool) {
 	m := scriptForm.FindStringSubmatch(text)
-	if m == nil {
+	if m == nil || ownCommand.MatchString(text) {
 		return "", "", false
 	}
 	content, ok = d.manifest().Scripts[m[1]]

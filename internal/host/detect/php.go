@@ -11,8 +11,8 @@ var php = ecosystem{
 	name: "php", files: []string{"composer.json"},
 	launchers: regexp.MustCompile(`^(?:composer exec (?:-- )?|(?:php )?(?:\./)?(?:vendor/bin/)?)`),
 	rules: []rule{
-		{words: "phpunit", kind: kindTest, narrow: phpPart, needs: "phpunit/phpunit"},
-		{words: "pest", kind: kindTest, narrow: phpPart, needs: "pestphp/pest"},
+		{words: "phpunit", kind: kindTest, narrow: phpPart, drop: phpCoverage, needs: "phpunit/phpunit"},
+		{words: "pest", kind: kindTest, narrow: phpPart, drop: phpCoverage, needs: "pestphp/pest"},
 		{words: "artisan test", kind: kindTest, narrow: phpPart},
 		{words: "phpcs", kind: kindLint, needs: "squizlabs/php_codesniffer"},
 		{words: "phpstan", kind: kindLint, needs: "phpstan/phpstan"},
@@ -55,6 +55,9 @@ func composerTask(d *detector, text string) (name, content string, ok bool) {
 	}
 	return m[1], content, ok
 }
+
+// phpCoverage are arguments that need an extension which only measures coverage.
+var phpCoverage = regexp.MustCompile(`\s--coverage(?:-\S+)?`)
 
 var phpPart = regexp.MustCompile(`\s--(?:filter|group|testsuite)\b|\stests/`)
 

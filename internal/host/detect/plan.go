@@ -632,7 +632,7 @@ func (p *plan) setup(dev []step) {
 				p.need(c.at, c.packages...)
 			case c.kind == kindPrepare && chosen && i < before:
 				p.need(c.at, c.packages...)
-				p.detector.setup(c.at, in(c.dir, strings.TrimSuffix(c.verdict.command, " --with-deps")))
+				p.detector.setup(c.at, in(c.dir, strings.TrimSuffix(plainDir.ReplaceAllString(c.verdict.command, "mkdir -p "), " --with-deps")))
 			}
 		}
 	}
@@ -661,7 +661,14 @@ func (p *plan) devCommand(c step) {
 	case v.kind == kindRefused && v.why == reasonPublishes:
 		p.omit(c.at, c.text, "%s", v.why)
 	case v.kind == kindInstall && v.eco == &python && pipCommand.MatchString(c.text):
-		p.detector.setup(c.at, in(c.dir, here.venv()+"/bin/pip install --quiet "+pipCommand.FindStringSubmatch(c.text)[1]))
+		args := pipCommand.FindStringSubmatch(c.text)[1]
+		install := here.venv() + "/bin/pip install --quiet "
+		if here.has("uv.lock") { // uv makes environments without pip
+			install = "uv pip install --quiet --python " + here.venv() + "/bin/python "
+		}
+		if !pipTools.MatchString(args) {
+			p.detector.setup(c.at, in(c.dir, install+args))
+		}
 	case v.kind == kindInstall && !elsewhere.MatchString(c.text) && p.parts[v.eco.name+":"+c.dir] != nil:
 	case v.kind == kindNothing && !strings.Contains(c.text, ">"):
 	case inVenv && v.eco != nil && v.eco.name == "python" && v.kind == kindPrepare:
@@ -693,6 +700,9 @@ func (d *detector) installs(command string) bool {
 	}
 	return found
 }
+
+// plainDir makes a directory, which a kept setup may have already.
+var plainDir = regexp.MustCompile(`^mkdir (?:-p )?`)
 
 // elsewhere are arguments of an install for another directory.
 var elsewhere = regexp.MustCompile(`\s(?:--prefix|--cwd|--dir|-C|--filter|--manifest-path)[= ]`)

@@ -34,6 +34,7 @@ var python = ecosystem{
 		{words: "isort", kind: kindFormat, must: checkOnly, needs: "isort"},
 		{words: "mypy", kind: kindTypecheck, needs: "mypy", narrow: regexp.MustCompile(`--install-types`)},
 		{words: "pip install", kind: kindInstall},
+		{words: "pip3 install", kind: kindInstall},
 		{words: "uv pip install", kind: kindInstall},
 		{words: "uv sync", kind: kindInstall},
 		{words: "uv venv", kind: kindInstall},
@@ -62,6 +63,9 @@ var (
 	pytestPart = regexp.MustCompile(`\s-k[ =]?|\s--(?:deselect|lf)\b|\s-m[ =]?["']?(?:[^n"'\s]|n[^o]|no[^t])|::|` +
 		`\s[\w./-]+\.py(?:\s|$)|\s(?:\./)?tests?/[\w./-]*\w`)
 
+	// needsRust is a build of extensions that are written in Rust.
+	needsRust    = regexp.MustCompile(`(?m)^\s*(?:requires\s*=\s*\[.*)?["'](?:setuptools-rust|maturin)\b`)
+	toxArguments = regexp.MustCompile(`\{posargs(?::[^}]*)?\}`)
 	pythonLine   = regexp.MustCompile(`(?m)^requires-python\s*=\s*"([^"\n]+)"`)
 	usesPytest   = regexp.MustCompile(`(?i)\bpytest\b`)
 	usesUnittest = regexp.MustCompile(`(?m)^(?:import|from) unittest\b`)
@@ -155,7 +159,15 @@ func readPython(d *detector, part *part) {
 		}
 	}
 	part.late = func(jobs []*job) { p.setup(part, jobs) }
+	if needsRust.MatchString(p.all) {
+		d.need(d.manifestFile(), "cargo", "rustc")
+	}
+	at, commands := p.toxLines("testenv", "commands", 0)
+	other := len(commands) > 0 && !usesPytest.MatchString(strings.Join(commands, "\n"))
 	switch {
+	case other && p.unittest(part, at, commands):
+	case other:
+		d.omit(at, "tox", "its commands cannot be read; a project file can name the tests")
 	case d.has("manage.py") && !usesPytest.MatchString(p.all):
 		part.convention(d.whole("manage.py"), "python manage.py test")
 	case p.pytest():
@@ -176,6 +188,18 @@ func readPython(d *detector, part *part) {
 	if pythonHas(d, "ruff") {
 		part.convention(d.whole("ruff"), "ruff check .")
 	}
+}
+
+// unittest takes a command of tox that runs the tests by another program than pytest.
+func (p *pythonFiles) unittest(part *part, at Position, commands []string) bool {
+	for _, c := range commands {
+		c = strings.TrimSpace(toxArguments.ReplaceAllString(strings.TrimPrefix(c, "- "), ""))
+		if v := p.classify(c, 0); v.kind == kindTest && !strings.ContainsAny(c, "{}") {
+			part.convention(at, c)
+			return true
+		}
+	}
+	return false
 }
 
 // pytest reports whether pytest runs the tests, by what is written of it and by where they are.

@@ -22,7 +22,7 @@ func (w *writer) from(at Position, format string, a ...any) {
 // YAML is the text of the project file. Its comments say where each value comes from, and what was left out.
 func (d *Draft) YAML() string {
 	w := &writer{}
-	w.line(projectHead, scalar(d.Name))
+	w.line(headText, scalar(d.Name))
 	if d.Remote != "" {
 		w.line("# repo: %s", d.Remote)
 	}
@@ -36,10 +36,10 @@ func (d *Draft) YAML() string {
 	section(w, d.Env, "# env:\n#   NODE_ENV: test", "env:", func(v Var) {
 		w.from(v.At, "  %s: %s", v.Name, scalar(text.EscapeReferences(v.Value)))
 	})
-	w.line(projectSecrets)
+	w.line(keysText)
 	section(w, d.Setup, "  # setup:\n  #   - make deps", "  setup:", func(s Item) { w.from(s.At, "    - %s", scalar(s.Text)) })
 	w.line("  # Judge the agent's work, in this order.")
-	section(w, d.Validate, noChecks, "  validate:", func(c Check) { w.from(c.At, "    %s: %s", scalar(c.Name), scalar(c.Command)) })
+	section(w, d.Validate, noCheckText, "  validate:", func(c Check) { w.from(c.At, "    %s: %s", scalar(c.Name), scalar(c.Command)) })
 	for _, c := range d.Suggested {
 		w.from(c.At, "  # suggested: %s: %s", c.Name, scalar(c.Command))
 	}
@@ -52,7 +52,7 @@ func (d *Draft) YAML() string {
 		}
 		w.line("    port: %d%s", d.Dev.Port, guess)
 	}
-	w.line(projectFoot)
+	w.line(footText)
 	for _, l := range d.Omitted {
 		w.line("# left out: %s (%s): %s", l.What, l.At, l.Reason)
 	}
@@ -72,23 +72,23 @@ func section[T any](w *writer, values []T, example, key string, write func(T)) {
 }
 
 const (
-	projectHead = `# Project file of sandbox-agent: what a task's sandbox has to know about this repository.
+	headText = `# Project file of sandbox-agent: what a task's sandbox has to know about this repository.
 # Check it with ` + "`sandbox-agent project validate`, see all keys with `sandbox-agent project schema`" + `.
 name: %s
 
 # Where the code is: this folder, or a URL.
 repo: .`
-	projectSecrets = `# Secrets are references, never values: env://NAME, file://PATH or cmd://COMMAND. The key of the agent's model is taken from
+	keysText = `# Secrets are references, never values: env://NAME, file://PATH or cmd://COMMAND. The key of the agent's model is taken from
 # your environment unless it is named here; it stays in the sandbox's gateway, and the agent never holds it.
 # secrets:
 #   STRIPE_KEY: env://STRIPE_TEST_KEY
 
 lifecycle:
   # Run in order before the agent; the first that fails ends the run.`
-	noChecks = `  # No check was found: nothing judges the agent's work until there is one.
+	noCheckText = `  # No check was found: nothing judges the agent's work until there is one.
   # validate:
   #   test: make test`
-	projectFoot = `
+	footText = `
 harness: claude-code
 # Limits of a run; fractions count.
 # max_budget_usd: 5.0
