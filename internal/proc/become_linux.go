@@ -12,9 +12,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/cgroupfs"
 )
 
-// Become replaces this process by a program: with the user, control group, place and filter of system calls that a child of Start has,
-// and with this process's terminal, session and standard files. It returns only an error; after one the process must end, since it
-// may have given up what it had. It takes Argv, Dir, Env, User and OOMScoreAdj of the Spec.
+// Become replaces this process by a program with the user, control group, namespace and filter of a child of Start, and
+// with this process's terminal, session and standard files. It takes Argv, Dir, Env, User and OOMScoreAdj of the Spec.
+// It returns only an error; then the process must end, since it may have lost rights.
 func Become(s Spec) error {
 	if len(s.Argv) == 0 || s.User == nil {
 		return errors.New("become a program: there is no command or no user")
@@ -30,7 +30,7 @@ func Become(s Spec) error {
 		if err := errors.Join(s.User.Cgroup.join(), s.User.Namespace.enter()); err != nil {
 			return err
 		}
-		// Of every thread: of this one alone it would be the first one's user that others see until the new program is there.
+		// Of every thread: otherwise others would see the first thread's user until the program starts.
 		if err := BecomeUser(*s.User); err != nil {
 			return err
 		}
@@ -44,8 +44,7 @@ func Become(s Spec) error {
 	}))
 }
 
-// BecomeUser makes this process, all its threads, one of the user's, for good: with it go the capabilities of root,
-// and what had the user's id before cannot look into it. It takes UID, GID and Groups.
+// BecomeUser makes all threads of this process the user's, for good, without root's capabilities. It takes UID, GID and Groups.
 func BecomeUser(c Credential) error {
 	groups := make([]int, len(c.Groups))
 	for i, g := range c.Groups {

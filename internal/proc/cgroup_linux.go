@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// enter brings the calling thread into the group's hierarchies of version 1, where threads are members by themselves and a child begins
-// where the thread is that forks it. The thread must not be used for anything else.
+// enter brings the calling thread into the group's version 1 hierarchies, where a child begins in its forking thread's
+// group. The thread must not be used for anything else.
 func (c *Cgroup) enter() error {
 	if c == nil {
 		return nil
@@ -21,7 +21,7 @@ func (c *Cgroup) enter() error {
 	return nil
 }
 
-// begin makes the kernel create the command's process in the group of version 2. The caller closes what it returns after the start.
+// begin makes the kernel create the command's process in the version 2 group. The caller calls done after the start.
 func (c *Cgroup) begin(cmd *exec.Cmd) (done func(), err error) {
 	if c == nil || c.Unified == "" {
 		return func() {}, nil

@@ -2,5 +2,5 @@
 
 package proc
 
-// limitData changes nothing: elsewhere the kernel does not hold the limit.
+// limitData changes nothing: other kernels do not enforce the limit.
 func limitData(path string, argv []string, _ uint64) (string, []string) { return path, argv }

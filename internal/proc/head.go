@@ -6,8 +6,7 @@ import (
 	"sync"
 )
 
-// Head is a writer that passes the first bytes on and says once that it drops
-// the rest. It is safe for concurrent use.
+// Head is a writer that passes the first bytes on and reports once that it drops the rest. It is safe for concurrent use.
 type Head struct {
 	mu   sync.Mutex
 	w    io.Writer

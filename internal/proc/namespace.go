@@ -5,8 +5,7 @@ import (
 	"os"
 )
 
-// Namespace is a mount namespace for children, optionally with an IPC namespace: shared memory, semaphores and message
-// queues. It exists while it is open.
+// Namespace is a mount namespace for children, optionally with an IPC namespace. It exists while it is open.
 type Namespace struct {
 	mounts *os.File
 	ipc    *os.File // nil means the caller's

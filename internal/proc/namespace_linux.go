@@ -17,8 +17,7 @@ const (
 	OwnMountsAndIPC NamespaceFlags = unix.CLONE_NEWNS | unix.CLONE_NEWIPC
 )
 
-// NewNamespace creates a namespace with the caller's current mounts, and runs arrange in it. Mounts that arrange makes
-// exist there only. Later mounts of the caller do not appear there.
+// NewNamespace creates a namespace with the caller's current mounts, and runs arrange in it.
 func NewNamespace(own NamespaceFlags, arrange func() error) (*Namespace, error) {
 	var n *Namespace
 	err := onThrowawayThread(func() (err error) { // the thread cannot return to its old namespace
@@ -64,8 +63,7 @@ func OpenNamespace(name string) (*Namespace, error) {
 	return &Namespace{mounts: mounts}, nil
 }
 
-// Hide makes directories of a namespace inaccessible, with their content and all mounts on and below them. It skips
-// missing directories. Call it in arrange.
+// Hide makes directories of a namespace inaccessible, with all mounts on and below them. Call it in arrange.
 func Hide(dirs ...string) error {
 	for _, dir := range dirs {
 		for {
@@ -84,7 +82,7 @@ func Hide(dirs ...string) error {
 	return nil
 }
 
-// Do calls f in the namespace, where f may mount. f must not keep the thread. A nil namespace is the caller's own.
+// Do calls f in the namespace, where f may mount. f must not keep the thread. A nil namespace is the caller's.
 func (n *Namespace) Do(f func() error) error {
 	if n == nil {
 		return f()

@@ -8,17 +8,15 @@ import (
 	"time"
 )
 
-// outputs are the pipes of a child whose output goes to writers. The package os/exec would make
-// them, too, but cuts them some time after the child's end whether they have been read or
-// not, and on a busy machine that is output lost without a word.
+// outputs are the pipes of a child whose output goes to writers. os/exec would cut them some time after the child's end
+// even if unread, which loses output on a busy machine.
 type outputs struct {
 	read, write []*os.File
 	to          []io.Writer
 	feeds       []*PipeCopier
 }
 
-// outputs gives a command its output: a file as it is, else a pipe; one for both streams
-// where both go to the same writer, so that what comes stays in order.
+// outputs connects a command's output: a file directly, else a pipe; one for both streams if both go to the same writer.
 func (s *Spec) outputs(cmd *exec.Cmd) (*outputs, error) {
 	var o outputs
 	var err error
@@ -35,7 +33,7 @@ func (s *Spec) outputs(cmd *exec.Cmd) (*outputs, error) {
 	return &o, nil
 }
 
-// same reports whether two writers are one; those that cannot be compared are two.
+// same reports whether two writers are equal; incomparable ones are not.
 func same(a, b io.Writer) bool {
 	defer func() { _ = recover() }()
 	return a == b
@@ -63,7 +61,7 @@ func (o *outputs) close(files []*os.File) (err error) {
 	return err
 }
 
-// started begins to read, or takes everything back where the child could not be started.
+// started starts reading, or closes the pipes after a failed start.
 func (o *outputs) started(err error) error {
 	_ = o.close(o.write) // the child has its own
 	if err != nil {
@@ -75,7 +73,7 @@ func (o *outputs) started(err error) error {
 	return nil
 }
 
-// end waits until what the child has written is passed on, and takes the pipes from what it has left behind.
+// end waits until the child's output is passed on, and closes the pipes of its descendants.
 func (o *outputs) end() (err error) {
 	until := time.Now().Add(pipeDelay)
 	for _, c := range o.feeds {

@@ -12,8 +12,7 @@ import (
 // pipeRoom is the default capacity of a pipe in bytes, see pipe(7).
 const pipeRoom = 64 << 10
 
-// PipeCopier copies a pipe to a writer until no process has the pipe open for writing. Background processes may keep
-// the pipe open after the child that it was made for has ended. Drain then waits until the child's own output is copied.
+// PipeCopier copies a pipe to a writer until no process has it open for writing. Drain waits for the child's own output.
 type PipeCopier struct {
 	r       *os.File
 	w       io.Writer
@@ -36,8 +35,8 @@ func (c *PipeCopier) Done() <-chan struct{} { return c.done }
 // Err returns the error that ended the copying, if any.
 func (c *PipeCopier) Err() error { return c.err }
 
-// Drain is called once, when the child has ended. It returns when all output of the child has been copied: at the end
-// of the pipe, or after patience once the pipe's content at that moment has been copied. It waits for the writer.
+// Drain is called once after the child's end. It returns at the end of the pipe, or after patience once its present
+// content is copied.
 func (c *PipeCopier) Drain(patience time.Duration) {
 	t := time.NewTimer(patience)
 	defer t.Stop()
@@ -93,8 +92,7 @@ func (c *PipeCopier) pass() error {
 	}
 }
 
-// drain copies the pipe's current content without waiting for more. It ends even if another process
-// continues to write.
+// drain copies the pipe's current content without waiting for more.
 func (c *PipeCopier) drain(buf []byte) error {
 	if err := c.r.SetReadDeadline(time.Time{}); err != nil {
 		return err

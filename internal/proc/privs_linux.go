@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startApart starts cmd from a thread of its own: what the thread gives up or enters before (a control group, a place, new
-// privileges, system calls) is inherited by fork and cannot be taken back, so the thread is thrown away.
+// startApart starts cmd from a thread of its own, which is thrown away: the child inherits what the thread enters or gives up.
 func startApart(cmd *exec.Cmd, c *Cgroup, user *Credential) error {
 	done, err := c.begin(cmd)
 	if err != nil {
@@ -30,8 +29,7 @@ func startApart(cmd *exec.Cmd, c *Cgroup, user *Credential) error {
 	})
 }
 
-// startTied starts cmd from a thread that lives until done: the kernel sends the signal when the thread ends that has
-// forked. The thread is in the child's control group of version 1 meanwhile, and is thrown away with what it entered.
+// startTied starts cmd from a thread that lives until done: the kernel sends the signal when the forking thread ends.
 func startTied(cmd *exec.Cmd, c *Cgroup, s Spec, done <-chan struct{}) error {
 	begun, err := c.begin(cmd)
 	if err != nil {
@@ -60,9 +58,8 @@ func startTied(cmd *exec.Cmd, c *Cgroup, s Spec, done <-chan struct{}) error {
 	return <-errc
 }
 
-// onThrowawayThread calls f on a thread that ends after it: a goroutine that ends locked takes its thread with it. The process's first
-// thread alone would stay, and is what the whole process looks like from outside: a kill of the agent's control group would then be
-// one of boot. So it is never used.
+// onThrowawayThread calls f on a thread that ends after it. It never uses the process's first thread, which would stay
+// and show f's control group as the whole process's.
 func onThrowawayThread(f func() error) error {
 	errc := make(chan error)
 	go func() {
@@ -77,7 +74,7 @@ func onThrowawayThread(f func() error) error {
 	return <-errc
 }
 
-// giveUp gives up new privileges, and all system calls that an ordinary container does not have.
+// giveUp gives up new privileges, and the system calls that an ordinary container does not have.
 func giveUp() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)

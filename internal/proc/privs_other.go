@@ -7,12 +7,12 @@ import (
 	"os/exec"
 )
 
-// startApart has no equivalent here; only the guest, which is Linux, changes the user or the control group.
+// startApart is not supported: only the guest, which is Linux, changes the user or the control group.
 func startApart(*exec.Cmd, *Cgroup, *Credential) error {
 	return errors.New("running as another user or in another control group is only supported on Linux")
 }
 
-// startTied has no equivalent here.
+// startTied is not supported.
 func startTied(*exec.Cmd, *Cgroup, Spec, <-chan struct{}) error {
 	return errors.New("a child that ends with its starter is only supported on Linux")
 }

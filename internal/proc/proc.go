@@ -16,21 +16,20 @@ import (
 	"time"
 )
 
-// pipeDelay is how long after the child's own exit its output pipes may stay
-// open in the hands of a grandchild before what is in them is read and they are closed on it.
+// pipeDelay is how long a grandchild may keep output pipes open after the child's exit.
 const pipeDelay = 500 * time.Millisecond
 
-// Credential is the user a child runs as. The zero value keeps the caller's.
+// Credential is the user of a child. The zero value keeps the caller's.
 type Credential struct {
 	UID, GID uint32
 	Groups   []uint32
-	// Cgroup is where processes of this user begin, unless a Spec names another; nil means in the caller's.
+	// Cgroup is where processes of this user begin, unless a Spec names another; nil means the caller's.
 	Cgroup *Cgroup
-	// Namespace is what processes of this user see of the machine; nil means what the caller sees.
+	// Namespace is the mount namespace of processes of this user; nil means the caller's.
 	Namespace *Namespace
 }
 
-// Owner is the user whose files count; nil for no credential: anybody's.
+// Owner returns the user whose files count; nil for no credential: any user's.
 func (c *Credential) Owner() *uint32 {
 	if c == nil {
 		return nil
@@ -38,28 +37,25 @@ func (c *Credential) Owner() *uint32 {
 	return &c.UID
 }
 
-// Spec describes a child. Path look-up follows Env's PATH when Env has one,
-// else the caller's.
+// Spec describes a child. Programs are searched in Env's PATH, otherwise in the caller's.
 type Spec struct {
 	Argv []string
 	Dir  string
 	// Env is the whole environment; nil inherits the caller's.
 	Env []string
-	// User drops to another user, for good: the child also gets no_new_privs, so
-	// that no setuid program brings privileges back, and a filter of system calls as in an ordinary container.
+	// User drops to another user, with no_new_privs and a filter of system calls as in an ordinary container.
 	User *Credential
-	// Group is the primary group of a child that keeps the caller's user, and its
-	// privileges; 0 keeps the caller's. It is a mark: the kernel knows the child's sockets by it.
+	// Group is the primary group of a child that keeps the caller's user, by which the kernel recognises its sockets; 0
+	// keeps the caller's.
 	Group uint32
-	// Cgroup is the control group that the child begins in; nil: User's, or else the caller's.
+	// Cgroup is the control group that the child begins in; nil means User's, or the caller's.
 	Cgroup *Cgroup
 	// Stdin nil is /dev/null.
 	Stdin io.Reader
-	// Terminal makes the terminal that Stdin is, an *os.File, the one of the child's session.
+	// Terminal makes Stdin, an *os.File, the controlling terminal of the child's session.
 	Terminal bool
-	// Stdout and Stderr nil are /dev/null. An *os.File is handed to the child
-	// itself; any other writer is fed through a pipe that is cut pipeDelay after
-	// the child's exit, with all that the child wrote passed on. One writer for both gets both in order.
+	// Stdout and Stderr nil are /dev/null. The child gets an *os.File itself; any other writer is fed through a pipe
+	// until pipeDelay after the child's exit. One writer for both gets both in order.
 	Stdout, Stderr io.Writer
 	// StopSignal starts the stop sequence when ctx ends; 0 is SIGTERM.
 	StopSignal syscall.Signal
@@ -67,19 +63,17 @@ type Spec struct {
 	Grace time.Duration
 	// ExtraFiles become descriptors 3 and up in the child.
 	ExtraFiles []*os.File
-	// Tied is sent to the child when this process ends, whatever ends it; 0 sends nothing. Linux only.
+	// Tied is sent to the child when this process ends; 0 sends nothing. Linux only.
 	Tied syscall.Signal
-	// OwnSockets keeps a Tied child, and all that it starts, from sockets without a path of others, where the kernel can: since Linux 6.12.
+	// OwnSockets keeps a Tied child and its children from others' sockets without a path, since Linux 6.12.
 	OwnSockets bool
-	// Namespaces are the namespaces whose first process is a Tied child: flags of clone(2). Linux only.
+	// Namespaces are flags of clone(2) for a Tied child, their first process. Linux only.
 	Namespaces uintptr
 	// Started, if non-nil, receives the process before Start returns.
 	Started func(*Process)
-	// DataBytes bounds the memory that the child, and each process that it starts, can have for itself: files that it
-	// maps to read do not count. 0 does not. Linux only.
+	// DataBytes bounds the private memory of the child and of each process that it starts; 0 does not. Linux only.
 	DataBytes uint64
-	// OOMScoreAdj raises (never lowers) the child's chance to be the one the
-	// kernel kills when memory runs out.
+	// OOMScoreAdj raises (never lowers) the child's chance to be killed when memory runs out.
 	OOMScoreAdj int
 }
 
@@ -90,7 +84,7 @@ type Process struct {
 	err  error
 }
 
-// ExitError reports a child that ran and did not exit with 0.
+// ExitError reports a child that did not exit with 0.
 type ExitError struct {
 	Argv0 string
 	// Code is the exit status, or 128+n after signal n.
@@ -110,8 +104,7 @@ func (e *ExitError) Error() string {
 	return s
 }
 
-// Start starts the child. When ctx ends, the child's group gets StopSignal and,
-// after Grace, SIGKILL. The caller must call Wait.
+// Start starts the child. When ctx ends, its group gets StopSignal and, after Grace, SIGKILL. The caller must call Wait.
 func Start(ctx context.Context, s Spec) (*Process, error) {
 	if len(s.Argv) == 0 {
 		return nil, errors.New("start process: empty command")
@@ -158,7 +151,7 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
 	}
 	if s.OOMScoreAdj > 0 {
-		// Best effort: a kernel that refuses leaves the default, which is correct too.
+		// Best effort: the default is correct, too.
 		_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), fmt.Appendf(nil, "%d", s.OOMScoreAdj), 0)
 	}
 	go func() {
@@ -197,7 +190,7 @@ func (p *Process) stopWith(ctx context.Context, s Spec) {
 		case <-t.C:
 		}
 	}
-	// The leader may be gone while its group lives on.
+	// The leader may be gone while its group lives.
 	p.Signal(syscall.SIGKILL)
 }
 
@@ -215,7 +208,7 @@ func (p *Process) result(err error, argv0 string) error {
 		return fmt.Errorf("wait for %s: %w", argv0, err)
 	}
 	if p.cmd.ProcessState.Success() {
-		// The child did well, copying its output did not (the sink failed).
+		// The child succeeded, but copying its output failed.
 		return fmt.Errorf("read output of %s: %w", argv0, err)
 	}
 	x := &ExitError{Argv0: argv0, Code: st.ExitStatus()}
@@ -225,20 +218,19 @@ func (p *Process) result(err error, argv0 string) error {
 	return x
 }
 
-// PID is the child's process id, which is also its group's and session's.
+// PID returns the child's process id, which is also its group's and session's.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Done is closed when the child has exited and its output has been read.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits for the child's end: nil for exit status 0, *ExitError for
-// another one, any other error when it could not be waited for.
+// Wait waits for the child's end: nil for exit status 0, *ExitError for another, any other error if waiting failed.
 func (p *Process) Wait() error {
 	<-p.done
 	return p.err
 }
 
-// Signal sends sig to the child's process group. A group that is gone is no error.
+// Signal sends sig to the child's process group. A missing group is no error.
 func (p *Process) Signal(sig syscall.Signal) { _ = syscall.Kill(-p.cmd.Process.Pid, sig) }
 
 // Run starts the child and waits for it.
@@ -257,9 +249,8 @@ func Run(ctx context.Context, s Spec) error {
 // captureLimit bounds what Output keeps, in bytes.
 const captureLimit = 16 << 20
 
-// Output runs the child and returns its standard output; the end of its
-// standard error goes into the error. More than captureLimit bytes is an error. A Stdout of
-// the Spec gets the output as it comes.
+// Output runs the child and returns its standard output, at most captureLimit bytes; the end of its standard error goes
+// into the error. The Spec's Stdout gets the output as it comes.
 func Output(ctx context.Context, s Spec) ([]byte, error) {
 	out := &limited{max: captureLimit}
 	tail := NewTail(4 << 10)
@@ -281,10 +272,10 @@ func Output(ctx context.Context, s Spec) ([]byte, error) {
 	return out.buf.Bytes(), err
 }
 
-// ErrNotFound is in the error of Start when the program is not on the PATH.
+// ErrNotFound is in the error of Start if the program is not on the PATH.
 var ErrNotFound = exec.ErrNotFound
 
-// ExitCode is the exit code in err: 0 for nil, -1 when err holds none.
+// ExitCode returns the exit code in err: 0 for nil, -1 if err has none.
 func ExitCode(err error) int {
 	var ee *ExitError
 	switch {
@@ -311,7 +302,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// Find is the absolute path of a program on the caller's PATH.
+// Find returns the absolute path of a program on the caller's PATH.
 func Find(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -338,7 +329,7 @@ func lookPath(name string, env []string) (string, error) {
 	return exec.LookPath(name)
 }
 
-// Missing is the program that an error says is not on PATH; "" when it is about something else.
+// Missing returns the program that an error reports as missing on PATH; "" for another error.
 func Missing(err error) string {
 	if e, ok := errors.AsType[*exec.Error](err); ok && errors.Is(e.Err, exec.ErrNotFound) {
 		return e.Name

@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// children are the processes that this process has started and not yet waited for.
+// children are started processes that have not been waited for.
 type children struct {
 	mu   sync.Mutex
 	pids map[int]bool
@@ -35,8 +35,7 @@ func (c *children) remove(cmd *exec.Cmd) {
 	delete(c.pids, cmd.Process.Pid)
 }
 
-// Children returns the pids of processes that Start has started and that have not been waited for. Other children of
-// this process are adopted ones.
+// Children returns the pids of started processes that have not been waited for; other children are adopted.
 func Children() []int {
 	own.mu.Lock()
 	defer own.mu.Unlock()
@@ -75,7 +74,7 @@ func Processes() []Info {
 	return all
 }
 
-// Descendants returns the live processes of all that descend from an ancestor.
+// Descendants returns the live descendants of the ancestors.
 func Descendants(all []Info, ancestors ...int) []Info {
 	below := map[int][]Info{}
 	for _, r := range all {
@@ -96,8 +95,8 @@ func Descendants(all []Info, ancestors ...int) []Info {
 	return found
 }
 
-// readStat reads a process's stat: "pid (name) state parent …", where the name may contain any character. A process
-// whose first thread has ended looks dead, but is alive while it has other threads.
+// readStat reads a process's stat: "pid (name) state parent …". A process whose first thread has ended looks dead, but
+// is alive while it has other threads.
 func readStat(stat string) (Info, bool) {
 	const state, parentAt, threadsAt, startAt = 0, 1, 17, 19
 	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])

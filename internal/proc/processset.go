@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// ProcessSet holds the processes of a user at a moment, so that KillOthers spares them: servers that were started
-// before a command began. A later process belongs to the set if it shares a session with a member, descends from
-// one, or descends from this process, which may run git as that user meanwhile. No other process can enter the set,
+// ProcessSet holds the processes of a user at a moment, which KillOthers spares. A later process belongs to the set if
+// it shares a session with a member, descends from one, or descends from this process. No other process can enter it,
 // because a process can neither join a session nor choose its parent.
 type ProcessSet struct {
 	uid      uint32
@@ -94,8 +93,8 @@ func ReadStat(pid int) (Stat, error) {
 	return ParseStat(b)
 }
 
-// ParseStat parses a file /proc/<pid>/stat. The second field is the program's name in
-// parentheses and may contain any character, so the fields are counted from the last parenthesis.
+// ParseStat parses /proc/<pid>/stat. The program's name may contain any character, so fields are counted from the last
+// parenthesis.
 func ParseStat(b []byte) (Stat, error) {
 	i := bytes.LastIndexByte(b, ')')
 	f := strings.Fields(string(b[i+1:]))

@@ -13,9 +13,8 @@ const scopeABI = 6
 // scopeAbstract is the scope of sockets without a path.
 const scopeAbstract = 1 << 0
 
-// scopeSockets takes sockets without a path of others from the calling thread and all that it starts: with the
-// machine's network they are in reach, and who listens there looks at a caller's user only. The thread gives up new
-// privileges. Kernels before 6.12 go on without.
+// scopeSockets keeps the calling thread and its children from others' sockets without a path, which are in reach on the
+// machine's network. The thread gives up new privileges. Kernels before 6.12 continue without.
 func scopeSockets() error {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 || abi < scopeABI {

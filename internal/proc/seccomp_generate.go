@@ -26,7 +26,7 @@ const (
 	profileVersion = "v0.2.3"
 )
 
-// tables: the profile chooses its rules by the architecture of the machine, for both of its instruction sets.
+// tables: the profile chooses its rules by the machine's architecture, for both of its instruction sets.
 var tables = []struct{ file, machine, name, numbers string }{
 	{"seccomp_table_x86_linux.go", "amd64", "callsAMD64", "amd64"},
 	{"seccomp_table_x86_linux.go", "amd64", "calls386", "386"},
@@ -34,20 +34,19 @@ var tables = []struct{ file, machine, name, numbers string }{
 	{"seccomp_table_arm_linux.go", "arm64", "callsARM", "arm"},
 }
 
-// armPrivate are calls that only Linux on ARM has: arch/arm/include/uapi/asm/unistd.h.
+// armPrivate are calls of Linux on ARM only: arch/arm/include/uapi/asm/unistd.h.
 var armPrivate = map[string]int{"breakpoint": 0xf0001, "cacheflush": 0xf0002, "set_tls": 0xf0005}
 
-// markers are constants among the numbers that are no calls.
+// markers are constants among the numbers that are not calls.
 var markers = []string{"arch_specific_syscall", "syscall_mask"}
 
-// ours is where the filter goes its own way; why is said in seccomp_linux.go.
+// ours lists where the filter differs; seccomp_linux.go explains why.
 var ours = map[string]string{
 	"io_uring_setup": "absent", "io_uring_enter": "absent", "io_uring_register": "absent",
 	"socketcall": "absent", "socket": "byFamily", "socketpair": "byFamily",
 }
 
-// byArguments are the profile's conditions that the filter follows, as conditions prints them. The families of sockets are
-// narrower in the filter.
+// byArguments are the profile's conditions that the filter follows, as conditions prints them.
 var byArguments = map[string]struct{ conditions, answer string }{
 	"clone": {"0 SCMP_CMP_MASKED_EQ 2114060288 0", "byCloneFlags"},
 	"personality": {
@@ -85,7 +84,7 @@ func main() {
 }
 
 func generate() error {
-	// Outside of this module, so that its go.mod and go.sum stay as they are.
+	// Outside of this module, to leave its go.mod and go.sum unchanged.
 	got, err := run(os.TempDir(), "go", "mod", "download", "-json", profileModule+"@"+profileVersion)
 	if err != nil {
 		return err
@@ -145,7 +144,7 @@ func generate() error {
 	return nil
 }
 
-// answers gives each call that the profile speaks of, for a process without capabilities on machine.
+// answers returns the profile's answer to each call, for a process without capabilities on machine.
 func (p *profile) answers(machine string) (map[string]string, error) {
 	answers, conditions := map[string]string{}, map[string][]string{}
 	for _, s := range p.Syscalls {
@@ -200,8 +199,7 @@ func readNumbers(path string) (map[string]int, error) {
 	return numbers, nil
 }
 
-// write prints one table as ranges. Calls that are newer than all that the profile lets pass are left
-// out, as runc does it: the profile's authors did not know them.
+// write prints one table as ranges, without calls that are newer than the profile, as runc does.
 func write(out *bytes.Buffer, table string, numbers map[string]int, answers map[string]string) {
 	newest := 0
 	for name, answer := range answers {

@@ -13,27 +13,24 @@ import (
 
 //go:generate go run seccomp_generate.go
 
-// A child that drops to another user gets a filter of system calls as ordinary containers have one: the box
-// itself has none, because its inner engine needs what this forbids. It keeps untrusted code from the parts of the kernel
-// in which most of its privilege errors were found (user namespaces, bpf, io_uring, keys, mounts), and from
-// sockets that no network policy sees.
+// A child that drops to another user gets a filter of system calls: the box has none, because its inner engine needs
+// forbidden calls.
 //
-// It is the engine's own default profile for a process without capabilities, made into tables by seccomp_generate.go: what
-// the profile does not let pass is refused, and what it does not know (calls newer than it, numbers of x32,
-// other instruction sets) does not exist. As there, ptrace is allowed, because debuggers are part of the work,
-// and programs of the machine's 32-bit instruction set run.
+// It is the engine's default profile for a process without capabilities, as tables by seccomp_generate.go. What the
+// profile does not let pass is refused, and unknown calls do not exist. ptrace and the machine's 32-bit instruction set
+// are allowed.
 //
-// It differs from the profile where that is weaker:
-//   - only the families of sockets below can be made, also in pairs;
-//   - io_uring does not exist, after which libraries do without, rather than being forbidden: its requests pass by every filter;
-//   - socketcall of 32-bit x86 does not exist: what it asks for lies in memory, where a filter cannot look. Go's
-//     386 programs, and those of a glibc for kernels before 4.3, know no other way and have no sockets.
+// It is stricter than the profile:
+// - only the families of sockets below can be created;
+// - io_uring does not exist, because its requests bypass filters;
+// - socketcall of 32-bit x86 does not exist: its arguments are in memory, which a filter cannot read. Go's 386 programs
+// have no sockets.
 
-// answer is what becomes of a call.
+// answer is the filter's answer to a call.
 type answer int
 
 const (
-	// absent calls fail with ENOSYS, after which libraries do without. It is also the answer to all that no table has.
+	// absent calls fail with ENOSYS, as do all calls that no table has.
 	absent answer = iota
 	allowed
 	// refused calls fail with EPERM whatever their arguments are.
@@ -54,27 +51,23 @@ type instructionSet struct {
 	calls []span
 }
 
-// instructionSets are what the programs of a machine can be made for; its own comes first.
+// instructionSets are those of a machine's programs; its own comes first.
 var instructionSets = map[string][]instructionSet{
 	"amd64": {{unix.AUDIT_ARCH_X86_64, callsAMD64}, {unix.AUDIT_ARCH_I386, calls386}},
 	"arm64": {{unix.AUDIT_ARCH_AARCH64, callsARM64}, {unix.AUDIT_ARCH_ARM, callsARM}},
 }
 
-// families are the kinds of sockets that can be made: what is not among them (vsock, which leads to the machine
-// past every rule of its network; tipc, can, alg) fails as where the kernel has none.
+// families are the allowed kinds of sockets; others (vsock, tipc, can, alg) fail as if the kernel had none.
 var families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
 
-// personalities are the profile's: Linux and its 32-bit look, each also with a kernel that calls itself 2.6, and
-// the question which it is. Without randomised addresses, or with all that is readable executable, there is none.
+// personalities are the profile's: Linux and its 32-bit form, each also as kernel 2.6, and the query.
 var personalities = []uint32{0, 0x8, 0x20000, 0x20008, 0xffffffff}
 
-// newNamespaces are the flags that clone does not get. The new time namespace has none here: its bit is
-// part of the child's signal.
+// newNamespaces are forbidden flags of clone. The time namespace's bit is part of the child's signal.
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-// Offsets in struct seccomp_data: the low half of an argument comes first on the little-endian machines that boxes
-// run on, and is all that the kernel reads of those looked at here.
+// Offsets in struct seccomp_data: the low half of an argument comes first on little-endian machines.
 const (
 	offNumber = 0
 	offArch   = 4
@@ -87,7 +80,7 @@ func refuse(errno unix.Errno) bpf.Instruction {
 
 var pass = bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
 
-// callFilter is the program of the filter on a machine of architecture goarch.
+// callFilter returns the filter's program for the architecture goarch.
 func callFilter(goarch string) ([]bpf.RawInstruction, error) {
 	sets := instructionSets[goarch]
 	if len(sets) == 0 {
@@ -106,7 +99,7 @@ func callFilter(goarch string) ([]bpf.RawInstruction, error) {
 	return bpf.Assemble(append(p, refuse(unix.ENOSYS)))
 }
 
-// withGaps fills a table up, so that each span ends where the next one begins.
+// withGaps fills gaps, so that each span ends where the next one begins.
 func withGaps(calls []span) (all []span) {
 	next := uint32(0)
 	for _, s := range calls {
@@ -119,8 +112,7 @@ func withGaps(calls []span) (all []span) {
 	return append(all, span{first: next, answer: absent})
 }
 
-// search finds the span of the loaded number by halving, so that a call costs few steps. A jump reaches over 255
-// instructions, and half a table has fewer: the test of all numbers notices when that ends.
+// search finds the span of the loaded number by bisection. A jump reaches over 255 instructions, and half a table has fewer.
 func search(calls []span) []bpf.Instruction {
 	if len(calls) == 1 {
 		return calls[0].answer.instructions()
@@ -164,7 +156,7 @@ func oneOf(values []uint32, otherwise unix.Errno) []bpf.Instruction {
 
 var nativeFilter = sync.OnceValues(func() ([]bpf.RawInstruction, error) { return callFilter(runtime.GOARCH) })
 
-// CallFilter is the filter as programs take it that put it on others: the kernel's array of struct sock_filter.
+// CallFilter returns the filter as the kernel's array of struct sock_filter.
 func CallFilter() ([]byte, error) {
 	raw, err := nativeFilter()
 	if err != nil {
@@ -179,8 +171,7 @@ func CallFilter() ([]byte, error) {
 	return b, nil
 }
 
-// filterCalls puts the filter on the calling thread and all that it starts. The thread
-// must have given up new privileges.
+// filterCalls applies the filter to the calling thread, which must have given up new privileges.
 func filterCalls() error {
 	raw, err := nativeFilter()
 	if err != nil {

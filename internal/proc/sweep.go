@@ -8,16 +8,15 @@ import (
 	"time"
 )
 
-// Rounds and pause of a Sweep. Each round kills all existing processes, so even a process that forks as fast as it is
-// killed is gone within a few.
+// Rounds and pause of a Sweep. Each round kills all existing processes.
 const (
 	sweepRounds = 50
 	sweepPause  = 10 * time.Millisecond
 )
 
-// Sweep kills all processes of uid (real or effective) except the caller and the spared ones (nil spares none). It
-// repeats that until none remains or the rounds are used up, and returns how many survived. Killing a command's group
-// is not enough: shells of agents' tools open sessions of their own.
+// Sweep kills all processes of uid (real or effective) except the caller and the spared ones (nil spares none), in
+// rounds, and returns how many survived. Shells of agents' tools open sessions of their own, so killing a group is not
+// enough.
 func Sweep(uid uint32, spare func(pid int) bool) (left int) {
 	for range sweepRounds {
 		left = 0
@@ -35,9 +34,8 @@ func Sweep(uid uint32, spare func(pid int) bool) (left int) {
 	return left
 }
 
-// OfUser lists the processes of uid in the caller's PID namespace that are not
-// zombies, without the caller. Processes of inner containers share the uid (root
-// in them is the sandbox user) but not the namespace: the inner engine stops them.
+// OfUser lists the processes of uid in the caller's PID namespace that are not zombies, without the caller. Inner
+// containers share the uid but not the namespace.
 func OfUser(uid uint32) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

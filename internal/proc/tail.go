@@ -2,8 +2,7 @@ package proc
 
 import "sync"
 
-// Tail is a writer that keeps the last bytes written to it. It is safe for
-// concurrent use and never fails.
+// Tail is a writer that keeps the last bytes. It is safe for concurrent use and never fails.
 type Tail struct {
 	mu   sync.Mutex
 	buf  []byte
@@ -31,7 +30,7 @@ func (t *Tail) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// String returns what is kept, with a mark in front when something was dropped.
+// String returns the kept bytes, after a mark if some were dropped.
 func (t *Tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
