@@ -5,9 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// Clean makes untrusted text safe for a terminal: it removes escape sequences, keeps the
-// last state of lines that carriage returns overwrote, turns tabs into spaces, and
-// replaces every other control character, bidirectional override or broken byte by a
+// Clean makes untrusted text safe for a terminal: it removes escape sequences, keeps the last state of overwritten
+// lines, turns tabs into spaces, and replaces every other control character, bidirectional override or broken byte by a
 // visible character. Line feeds stay.
 func Clean(s string) string {
 	if plain(s) {
@@ -59,8 +58,7 @@ func cleanLine(out *strings.Builder, s string) {
 	}
 }
 
-// escapeLen is the length of the escape sequence that s begins with; intro is
-// the length of its first character (ESC, or an eight-bit control).
+// escapeLen returns the length of the escape sequence that s begins with; intro is the length of its first character.
 func escapeLen(s string, intro int) int {
 	kind, i := byte(0), intro
 	switch {

@@ -2,7 +2,7 @@ package text
 
 import "time"
 
-// Clock is a time of day in local time, with the day if that is not today.
+// Clock formats a local time of day, with the day if that is not today.
 func Clock(t, now time.Time) string {
 	t, now = t.Local(), now.Local()
 	if t.YearDay() == now.YearDay() && t.Year() == now.Year() {

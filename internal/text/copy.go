@@ -8,11 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// textPart is how much of a line is cleaned at once. An escape sequence that is cut there leaves harmless letters.
+// textPart is how much of a line is cleaned at once. A cut escape sequence leaves harmless letters.
 const textPart = 64 << 10
 
-// Copy copies a text of others so that any tool may print it: without escape sequences and other characters that a terminal interprets.
-// Lines and tabs stay; text that a carriage return would overwrite becomes a line of its own.
+// Copy copies an untrusted text without escape sequences and control characters. Lines and tabs stay; a carriage return
+// begins a new line.
 func Copy(w io.Writer, r io.Reader) error {
 	in := bufio.NewReaderSize(r, textPart)
 	var rest []byte // bytes of an incomplete character

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// expand replaces each reference $NAME and ${NAME} of value, as project files write them, by what lookup returns for its name.
-// A name that lookup does not have is an error, and so is a dollar that begins no reference. $$ is a dollar.
+// expand replaces each reference $NAME and ${NAME} by lookup's value. An unknown name and a dollar without a reference
+// are errors. $$ is a dollar.
 func expand(value string, lookup func(name string) (string, bool)) (string, error) {
 	var out strings.Builder
 	for {
@@ -61,16 +61,16 @@ func reference(s string) (name, rest string, err error) {
 	return name, rest, nil
 }
 
-// References lists what value refers to.
+// References lists the variables that value refers to.
 func References(value string) (names []string, err error) {
 	_, err = expand(value, func(name string) (string, bool) { names = append(names, name); return "", true })
 	return names, err
 }
 
-// EscapeReferences writes a text so that ExpandReferences returns it.
+// EscapeReferences escapes a text so that ExpandReferences returns it.
 func EscapeReferences(text string) string { return strings.ReplaceAll(text, "$", "$$") }
 
-// SplitReferences separates variables whose values refer to others from those that are plain text, which come without escapes.
+// SplitReferences separates variables whose values have references from plain ones, which come without escapes.
 func SplitReferences(env map[string]string) (plain, refer map[string]string) {
 	plain = maps.Clone(env)
 	for name, value := range env {
@@ -88,8 +88,8 @@ func SplitReferences(env map[string]string) (plain, refer map[string]string) {
 	return plain, refer
 }
 
-// ExpandReferences expands variables by an environment of NAME=value entries, of which the last counts. The result has the
-// same form, in the order of the names.
+// ExpandReferences expands variables by an environment of NAME=value entries, of which the last counts, and returns
+// such entries in the order of the names.
 func ExpandReferences(refer map[string]string, env []string) (all []string, err error) {
 	have := map[string]string{}
 	for _, kv := range env {

@@ -6,13 +6,13 @@ import (
 	"unicode/utf8"
 )
 
-// IsControl tells whether a terminal obeys a character instead of showing it: a control character, a mark that changes the
-// direction of what follows, a separator of lines or paragraphs.
+// IsControl reports whether a terminal obeys a character: a control character, a mark of direction, a separator of
+// lines or paragraphs.
 func IsControl(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }
 
-// IsInvisible tells whether a character takes no place, or changes the order of others: it can carry a text that only machines read.
+// IsInvisible reports whether a character is invisible or changes the order of others.
 func IsInvisible(r rune) bool {
 	if r >= ' ' && r < 0x7f {
 		return false // most are
@@ -25,12 +25,12 @@ func IsInvisible(r rune) bool {
 		r == 0x2800 || r == 0x180e // a blank of Braille, a separator of Mongolian
 }
 
-// EndsLine tells whether a character ends a line for some reader, beside the line feed.
+// EndsLine reports whether a character other than the line feed ends a line for some reader.
 func EndsLine(r rune) bool {
 	return r == '\r' || r == '\v' || r == '\f' || r == '\u0085' || r == '\u2028' || r == '\u2029'
 }
 
-// Visible is s without what is unseen, with line feeds as its only ends of lines; tabs stay. Broken bytes become U+FFFD.
+// Visible returns s without invisible characters, with line feeds as its only line ends; tabs stay. Broken bytes become U+FFFD.
 func Visible(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -43,7 +43,7 @@ func Visible(s string) string {
 	}, strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\r\n", "\n"))
 }
 
-// Printable is s with a blank for each character that is not printable, line ends among them. Broken bytes become U+FFFD.
+// Printable returns s with a space for each character that is not printable, line ends included. Broken bytes become U+FFFD.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) && r != unicode.ReplacementChar {
@@ -53,8 +53,8 @@ func Printable(s string) string {
 	}, strings.ToValidUTF8(s, "\uFFFD"))
 }
 
-// Name is Printable for a name, a path or a subject in at most n characters.
+// Name is Printable for a name, a path or a subject of at most n characters.
 func Name(s string, n int) string { return Runes(Printable(s[:min(len(s), utf8.UTFMax*(n+1))]), n) }
 
-// Words are the words of s with single blanks between them.
+// Words returns the words of s with single spaces between them.
 func Words(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -5,15 +5,14 @@ import (
 	"unicode/utf8"
 )
 
-// HeadTail keeps the beginning and the end of what is written to it.
+// HeadTail keeps the beginning and the end of its input.
 type HeadTail struct {
 	headMost, tailMost int // -1 for the head means all
 	head, tail         []byte
 	left               int64 // out, between them
 }
 
-// NewHeadTail keeps three quarters of most bytes for the beginning, since errors of tools come first, and the rest for
-// the end, where their sum is; with less than 0 all.
+// NewHeadTail keeps three quarters of most bytes for the beginning and the rest for the end; all if most is negative.
 func NewHeadTail(most int) *HeadTail {
 	if most < 0 {
 		return &HeadTail{headMost: -1}
@@ -21,7 +20,6 @@ func NewHeadTail(most int) *HeadTail {
 	return &HeadTail{headMost: most - most/4, tailMost: most / 4}
 }
 
-// Write never fails.
 func (h *HeadTail) Write(p []byte) (int, error) {
 	n := len(p)
 	if h.headMost < 0 {
@@ -42,7 +40,7 @@ func (h *HeadTail) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Limit keeps less of what was written: see NewHeadTail. It does not keep more than before.
+// Limit reduces the kept bytes to most.
 func (h *HeadTail) Limit(most int) {
 	if h.headMost >= 0 && h.headMost+h.tailMost <= most {
 		return
@@ -54,19 +52,19 @@ func (h *HeadTail) Limit(most int) {
 	*h = *n
 }
 
-// Len is how many bytes were kept.
+// Len returns the number of kept bytes.
 func (h *HeadTail) Len() int { return len(h.head) + len(h.tail) }
 
-// Cut reports whether something was left out.
+// Cut reports whether bytes were dropped.
 func (h *HeadTail) Cut() bool { return h.left > 0 }
 
-// Bytes is what was kept, with a notice where something was left out. No character is cut in two there.
+// Bytes returns the kept bytes, with a notice for dropped ones. It cuts no character.
 func (h *HeadTail) Bytes() []byte {
 	if !h.Cut() {
 		return append(h.head, h.tail...)
 	}
 	head, tail, left := h.head, h.tail, h.left
-	// A character has four bytes at most: what does not begin or end within them is no UTF-8, and is left as it is.
+	// A character has at most four bytes: what does not begin or end within them is no UTF-8.
 	for i := 1; i <= min(utf8.UTFMax-1, len(head)); i++ {
 		if last := head[len(head)-i:]; utf8.RuneStart(last[0]) {
 			if !utf8.FullRune(last) {

@@ -6,8 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// EscapeControls escapes the characters that JSON allows and a terminal interprets: DEL
-// and the eight-bit controls. They can only be inside strings.
+// EscapeControls escapes DEL and the eight-bit controls, which JSON allows inside strings.
 func EscapeControls(b []byte) []byte {
 	if bytes.IndexByte(b, 0x7f) < 0 && bytes.IndexByte(b, 0xc2) < 0 {
 		return b

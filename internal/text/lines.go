@@ -2,18 +2,14 @@ package text
 
 import "bytes"
 
-// MaxLine bounds what is kept of a line that an agent or a test prints, in bytes. Agents print whole files
-// and pictures as one JSON line; their events that matter (a result with its denied tool
-// calls and a long last answer) stay below, and the rest of a longer line is in the log only.
+// MaxLine bounds a kept line of an agent or a test, in bytes: agents print whole files as one JSON line. The log has the rest.
 const MaxLine = 16 << 20
 
-// keptLine is the buffer that is kept from line to line, in bytes; a larger one,
-// grown for one long line, is given back.
+// keptLine is the size of the reused buffer, in bytes; a larger one is released.
 const keptLine = 64 << 10
 
-// Lines is a writer that cuts a stream into lines, without their ends, and never
-// fails. A line is passed on in one piece; what exceeds the bound is counted, not kept.
-// It is not safe for concurrent use.
+// Lines is a writer that cuts a stream into lines, without their ends, and never fails. Bytes beyond the bound are
+// counted, not kept. It is not safe for concurrent use.
 type Lines struct {
 	most int
 	line func(line []byte, lost int64)
@@ -21,13 +17,13 @@ type Lines struct {
 	lost int64
 }
 
-// NewLines returns a Lines that calls line for each line, with at most so many bytes of it. The bytes are valid
-// during the call; lost is the number of further ones.
+// NewLines returns a Lines that calls line with at most most bytes of each line, valid during the call; lost counts the
+// other bytes.
 func NewLines(most int, line func(line []byte, lost int64)) *Lines {
 	return &Lines{most: most, line: line}
 }
 
-// WholeLines is NewLines for what makes no sense in part: a line that is too long is passed over.
+// WholeLines is NewLines without lines that are too long.
 func WholeLines(most int, line func(line []byte)) *Lines {
 	return NewLines(most, func(b []byte, lost int64) {
 		if lost == 0 {
@@ -69,7 +65,7 @@ func (w *Lines) flush() {
 	}
 }
 
-// Restart forgets the line that has begun.
+// Restart drops an unfinished line.
 func (w *Lines) Restart() { w.buf, w.lost = w.buf[:0], 0 }
 
 // Close passes on a last line without an end.

@@ -2,8 +2,7 @@ package text
 
 import "strings"
 
-// Shell is words as a command of a POSIX shell, each quoted that the shell would not take as it is. The first is quoted no more than that:
-// a reserved word, or NAME=VALUE, means there what it means to the shell.
+// Shell formats words as a POSIX shell command, quoted where necessary. The first word may be a reserved word or NAME=VALUE.
 func Shell(words ...string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:@%+,=-"
 	var b strings.Builder

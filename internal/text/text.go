@@ -8,13 +8,13 @@ import (
 
 const ellipsis = "…"
 
-// Cut is s in at most n bytes, of which the last are " […]" where something is left out.
+// Cut returns s in at most n bytes, ending in " […]" if something is left out.
 func Cut(s string, n int) string { return cut(s, n, " […]") }
 
-// Short is s in at most n bytes, of which the last are an ellipsis where something is left out.
+// Short returns s in at most n bytes, ending in an ellipsis if something is left out.
 func Short(s string, n int) string { return cut(s, n, ellipsis) }
 
-// Prefix is the beginning of s, in whole characters of at most n bytes.
+// Prefix returns the longest beginning of s in whole characters of at most n bytes.
 func Prefix(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -26,7 +26,7 @@ func Prefix(s string, n int) string {
 	return s[:n]
 }
 
-// cut has only as much of the mark as there is room for.
+// cut shortens the mark, too, if necessary.
 func cut(s string, n int, mark string) string {
 	if len(s) <= n {
 		return s
@@ -37,7 +37,7 @@ func cut(s string, n int, mark string) string {
 	return Prefix(s, n-len(mark)) + mark
 }
 
-// Runes is s in at most n characters, the last of them an ellipsis where something is left out.
+// Runes returns s in at most n characters, ending in an ellipsis if something is left out.
 func Runes(s string, n int) string {
 	if n = max(n, 0); utf8.RuneCountInString(s) <= n {
 		return s
