@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
 )
 
-// Codes of the problems of a file. They are stable: scripts may look at them.
+// Codes of a file's problems. They are stable for scripts.
 const (
 	CodeSyntax    = "yaml-syntax"
 	CodeDocuments = "several-documents"
@@ -27,38 +27,37 @@ const (
 )
 
 const (
-	// maxValues bounds what aliases and merge keys may expand to. A large project
-	// has a few hundred values.
+	// maxValues bounds the expansion of aliases and merge keys.
 	maxValues = 20_000
 	// maxMerge bounds chains of merge keys, which may be circular.
 	maxMerge = 16
 )
 
-// Decoder turns nodes into values by the table and collects every problem.
+// Decoder decodes nodes by a Schema and collects every problem.
 type Decoder struct {
 	src      *source
 	root     *Schema
 	problems diag.List
 	values   int
 	full     bool // too many values, reported
-	// origin of values that are in no file; empty means the place in src.
+	// origin is that of values in no file; empty for a position in src.
 	origin string
 }
 
-// New returns a decoder of a document by the table root. name and content are the file as shown in problems.
+// New returns a decoder of a document with the schema root. name and content are shown in problems.
 func New(name, content string, root *Schema) *Decoder {
 	return &Decoder{src: newSource(name, content), root: root}
 }
 
-// NewValues returns a decoder of values that are in no file: from is where they come from, such as a flag.
+// NewValues returns a decoder of values in no file, which come from a flag or the like.
 func NewValues(from string, root *Schema) *Decoder {
 	return &Decoder{src: newSource(from, ""), root: root, origin: from}
 }
 
-// MaxFile limits a file, which is written by hand.
+// MaxFile bounds a file in bytes.
 const MaxFile = 1 << 20
 
-// Document decodes the only document of a file. The value is only complete when there are no problems.
+// Document decodes the only document of a file. The value is complete only without problems.
 func (d *Decoder) Document(content []byte) (v *Value, empty bool) {
 	if len(content) > MaxFile {
 		d.Report(&yaml.Node{Line: 1, Column: 1}, CodeTooLarge, "", "the file is larger than %d KiB", MaxFile>>10)
@@ -91,7 +90,7 @@ func (d *Decoder) Document(content []byte) (v *Value, empty bool) {
 	return d.Decode(d.root, doc.Content[0], doc.Content[0], ""), false
 }
 
-// Report adds a problem at the place of a node.
+// Report adds a problem at a node.
 func (d *Decoder) Report(at *yaml.Node, code, hint, format string, a ...any) {
 	d.problems = append(d.problems, diag.Problem{
 		File: d.src.name, Line: at.Line, Col: at.Column, Code: code, Hint: hint,
@@ -99,11 +98,10 @@ func (d *Decoder) Report(at *yaml.Node, code, hint, format string, a ...any) {
 	})
 }
 
-// Hide makes a value disappear from every message and excerpt.
+// Hide masks a value in every message and excerpt.
 func (d *Decoder) Hide(v string) { d.src.hide(v) }
 
-// Found returns the problems, with everything masked that turned out to be
-// secret while decoding, also what was reported before it was known.
+// Found returns the problems with secrets masked, including secrets found after the report.
 func (d *Decoder) Found() diag.List {
 	for i := range d.problems {
 		p := &d.problems[i]
@@ -112,7 +110,7 @@ func (d *Decoder) Found() diag.List {
 	return d.problems.Sorted()
 }
 
-// spend counts n values; it is false when there are too many.
+// spend counts n values; false if there are too many.
 func (d *Decoder) spend(at *yaml.Node, n int) bool {
 	d.values += n
 	if d.values > maxValues && !d.full {
@@ -122,8 +120,7 @@ func (d *Decoder) spend(at *yaml.Node, n int) bool {
 	return d.values <= maxValues
 }
 
-// Decode returns the value of a node, or nil when it could not be used. at is
-// what to point to when the node itself says nothing (the key of an empty value).
+// Decode returns the value of a node, or nil if it is invalid. at is the node for problems of an empty value.
 func (d *Decoder) Decode(s *Schema, n, at *yaml.Node, path string) *Value {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -157,7 +154,7 @@ func (d *Decoder) Decode(s *Schema, n, at *yaml.Node, path string) *Value {
 	return v
 }
 
-// IsNull reports whether nothing was written, or a null.
+// IsNull reports whether a value is empty or null.
 func IsNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
 func (d *Decoder) wrongType(v *Value, n *yaml.Node) bool {
@@ -180,7 +177,7 @@ func (d *Decoder) wrongType(v *Value, n *yaml.Node) bool {
 	return false
 }
 
-// name is how messages call the value.
+// name returns the value's name in messages.
 func (v *Value) name() string {
 	if v.Path == "" {
 		return "the file"
@@ -244,7 +241,7 @@ func (d *Decoder) object(v *Value, n, at *yaml.Node) bool {
 			hint, slip := d.suggest(s, v.Path, p.name)
 			meant[slip] = true
 			if strings.HasPrefix(v.Path, InSecrets) {
-				// It may be a value that was taken for a mapping: it is not repeated.
+				// The key may be a misplaced value: do not repeat it.
 				d.Report(p.key, CodeUnknown, hint, "unknown key%s", in(v.Path))
 				continue
 			}
@@ -274,7 +271,7 @@ func (d *Decoder) fallback(k Key, path string) *Value {
 	return f.Decode(k.Schema, n, n, path)
 }
 
-// suggest says what an unknown key may have been meant to be.
+// suggest returns what an unknown key may mean.
 func (d *Decoder) suggest(s *Schema, path, name string) (hint, meant string) {
 	for _, k := range s.Keys {
 		if slices.Contains(k.Slips, strings.ToLower(name)) {
@@ -296,7 +293,7 @@ func (d *Decoder) suggest(s *Schema, path, name string) (hint, meant string) {
 	return "known keys: " + strings.Join(s.keyNames(), ", "), ""
 }
 
-// under names the key of the file, other than path, that has one of that name; empty means there is none.
+// under returns the only other key of the file with a child of that name; "" if there is none.
 func (d *Decoder) under(name, path string) string {
 	for _, k := range d.root.Keys {
 		if _, ok := k.Find(name); ok && k.Name != path {
@@ -306,8 +303,7 @@ func (d *Decoder) under(name, path string) string {
 	return ""
 }
 
-// below is the key under one of the file's keys that is called so elsewhere, when
-// there is only one.
+// below returns a key of the file with such a slip, if there is only one.
 func (d *Decoder) below(name string) string {
 	found := ""
 	for _, k := range d.root.Keys {
@@ -355,9 +351,8 @@ type pair struct {
 	key, val *yaml.Node
 }
 
-// pairs returns the entries of a mapping: merge keys are replaced by what they
-// bring, entries of the mapping itself win over merged ones, and a key that is
-// given twice is a problem that names the first place.
+// pairs returns the entries of a mapping with merge keys resolved; its own entries take precedence. A duplicate key is
+// a problem.
 func (d *Decoder) pairs(n *yaml.Node, depth int) []pair {
 	own := map[string]*yaml.Node{}
 	var merged, all []pair

@@ -10,7 +10,7 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// ReadFile reads a file of at most MaxFile bytes, and one byte of a larger one, which Document refuses.
+// ReadFile reads at most MaxFile bytes, and one more of a larger file, which Document rejects.
 func ReadFile(name string) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe without a writer is empty
 	if err != nil {
@@ -20,8 +20,8 @@ func ReadFile(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, MaxFile+1))
 }
 
-// Load decodes a file that a user writes by hand; an empty one has no keys. The value is only complete without an error, which
-// joins one error per problem.
+// Load decodes a file; an empty one has no keys. The value is complete only without an error, which joins one error per
+// problem.
 func Load(name string, content []byte, root *Schema) (*Value, error) {
 	d := New(name, string(content), root)
 	v, empty := d.Document(content)

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// node is a JSON Schema. The fields are in the order they are printed in.
+// node is a JSON Schema, with fields in the printed order.
 type node struct {
 	Draft             string           `json:"$schema,omitempty"`
 	Title             string           `json:"title,omitempty"`
@@ -28,7 +28,7 @@ type node struct {
 	Additional        any              `json:"additionalProperties,omitempty"`
 }
 
-// properties keeps the order of the table, in which editors offer the keys.
+// properties keeps the table's order, in which editors offer the keys.
 type properties []property
 
 type property struct {
@@ -36,7 +36,7 @@ type property struct {
 	node *node
 }
 
-// MarshalJSON writes an object in order.
+// MarshalJSON implements json.Marshaler, in order.
 func (p properties) MarshalJSON() ([]byte, error) {
 	b := []byte{'{'}
 	for i, f := range p {
@@ -81,7 +81,7 @@ func schemaNode(s *Schema) *node {
 			n.ExclusiveMinimum, n.Minimum = nil, above
 		}
 	case Duration, Size:
-		// A number or a text with a unit: bounds hold for the number alone.
+		// A number or a text with a unit: bounds apply to the number alone.
 		n.Type, n.ExclusiveMinimum = []string{"number", "string"}, above
 		n.Pattern = map[Kind]string{Duration: `^[0-9.]+([a-zµ]+[0-9.]*)*$`, Size: `^[0-9.]+([kKmMgGtT]?[iI]?[bB]?)$`}[s.Kind]
 	case List:
@@ -105,7 +105,7 @@ func schemaNode(s *Schema) *node {
 	return either
 }
 
-// nullable lists and mappings may be left empty, as when all below is commented out.
+// nullable lists and mappings may be empty, for example if all entries are comments.
 func nullable(t string, s *Schema) any {
 	if s.Alt != nil {
 		return t
@@ -113,8 +113,7 @@ func nullable(t string, s *Schema) any {
 	return []string{t, "null"}
 }
 
-// textNode: YAML hands `1.10` and `yes` to an editor as what they look like,
-// while the program keeps them as they are written.
+// textNode allows `1.10` and `yes`, which editors read as other types, where the program keeps the text.
 func (n *node) textNode(s *Schema) {
 	switch {
 	case len(s.Enum) > 0:

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Markdown returns a table of all keys below an object, each with its type, default and meaning.
+// Markdown returns a table of all keys below an object with type, default and meaning.
 func (s *Schema) Markdown() string {
 	var b strings.Builder
 	b.WriteString("| key | is | default | |\n| --- | --- | --- | --- |\n")
@@ -13,7 +13,6 @@ func (s *Schema) Markdown() string {
 	return b.String()
 }
 
-// markdownKeys writes a row for each key below s.
 func markdownKeys(b *strings.Builder, path string, s *Schema) {
 	for _, k := range s.Keys {
 		name := k.Name

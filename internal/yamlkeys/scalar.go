@@ -14,10 +14,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
 )
 
-// longestDuration bounds durations: a year is longer than any run.
 const longestDuration = 365 * 24 * time.Hour
 
-// plainTags are the tags a scalar may have; others ask for types there are none of.
+// plainTags are the allowed tags of a scalar.
 var plainTags = []string{"!!str", "!!int", "!!float", "!!bool", "!!null", "!!timestamp", "!!merge"}
 
 func (d *Decoder) scalar(v *Value, n, at *yaml.Node) bool {
@@ -92,8 +91,7 @@ func (d *Decoder) boolean(v *Value, n *yaml.Node) bool {
 	return false
 }
 
-// plainNumber leaves out what readers of YAML disagree on: octal, hexadecimal,
-// underscores, infinity.
+// plainNumber excludes octal, hexadecimal, underscores and infinity, on which YAML readers differ.
 var plainNumber = regexp.MustCompile(`^[+-]?(0|[1-9][0-9]*)?(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?$`)
 
 func (d *Decoder) number(v *Value, n *yaml.Node) bool {
@@ -148,10 +146,10 @@ func parseDuration(t string) (float64, bool) {
 
 var sizeForm = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)(?:([kmgt])i?b?|b)?$`)
 
-// largestSize keeps sizes exact in a float64 and far from overflow.
+// largestSize keeps sizes exact in a float64.
 const largestSize = 1 << 50
 
-// ParseSize returns the bytes of a text like 512m or 1.5g. Units are powers of 1024, as the engine has them.
+// ParseSize returns the bytes of a text like 512m or 1.5g, in powers of 1024.
 func ParseSize(t string) (float64, bool) {
 	m := sizeForm.FindStringSubmatch(strings.ToLower(t))
 	if m == nil {

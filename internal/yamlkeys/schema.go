@@ -5,7 +5,6 @@ import "regexp"
 // Kind is the type of a value.
 type Kind int
 
-// The kinds of values.
 const (
 	Text     Kind = iota // any scalar, kept as written: `1.10` is "1.10", `yes` is "yes"
 	Boolean              // true or false
@@ -18,34 +17,34 @@ const (
 	Object               // the keys of the table
 )
 
-// Schema defines a value: its type, what it is for, and what it may be.
+// Schema defines a value: type, description and constraints.
 type Schema struct {
 	Kind Kind
 	Doc  string
-	// def is the default as it would be written in the file.
+	// Def is the default as a file would have it.
 	Def string
-	// enum lists the allowed texts.
+	// Enum lists the allowed texts.
 	Enum []string
-	// pattern restricts a text; rule says in words what it asks for.
+	// Pattern restricts a text; Rule describes the pattern.
 	Pattern *regexp.Regexp
 	Rule    string
-	// max bounds a number or integer; 0 is no bound.
+	// Max bounds a number or integer; 0 is no bound.
 	Max float64
-	// zero lets a number be 0.
+	// Zero allows the number 0.
 	Zero bool
-	// item is what a list or mapping holds, keys what an object holds.
+	// Item is the schema of a list's or mapping's values, Keys are an object's.
 	Item *Schema
 	Keys []Key
-	// ignore starts names of keys that an object does not read: a place for YAML anchors.
+	// Ignore is the prefix of keys that an object ignores, for YAML anchors.
 	Ignore string
-	// names restricts the names of a mapping, namesRule in words.
+	// Names restricts the names of a mapping; NamesRule describes the restriction.
 	Names     func(string) bool
 	NamesRule string
-	// alt is the shorter form that may stand in for a list or object.
+	// Alt is the shorter form of a list or object.
 	Alt *Schema
-	// allowEmpty lets a text be empty.
+	// AllowEmpty allows an empty text.
 	AllowEmpty bool
-	// check reports what the type alone cannot express.
+	// Check reports what the type alone cannot express.
 	Check    func(*Decoder, *Value)
 	Examples []string
 }
@@ -54,9 +53,9 @@ type Schema struct {
 type Key struct {
 	Name     string
 	Required bool
-	// instead is another key that does as well as a required one.
+	// Instead is another key that may replace a required one.
 	Instead string
-	// slips are names used elsewhere for the same thing; they appear in hints only.
+	// Slips are names of the same key elsewhere; they appear in hints only.
 	Slips []string
 	*Schema
 }

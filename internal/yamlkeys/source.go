@@ -8,19 +8,16 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// InSecrets is how the path of every value below secrets begins.
+// InSecrets is the prefix of the paths below secrets.
 const InSecrets = "secrets."
 
 const masked = "***"
 
-// source is the text of a file, prepared for excerpts: nothing in it
-// that is or looks like a secret is left. It works on lines and not on nodes, so
-// that a file that is no YAML is as safe to show as one that is.
+// source is the text of a file, prepared for excerpts without secrets. It works on lines, so that invalid YAML is as safe.
 type source struct {
 	name  string
 	lines []string
-	// hidden are texts found to be secret while decoding; they are masked in
-	// every message and excerpt.
+	// hidden are secrets found while decoding, to be masked everywhere.
 	hidden []string
 }
 
@@ -28,12 +25,12 @@ func newSource(name, content string) *source {
 	return &source{name: name, lines: maskLines(splitLines(content))}
 }
 
-// lineBreaks are what YAML counts as the end of a line.
+// lineBreaks are YAML's line ends.
 var lineBreaks = regexp.MustCompile("\r\n|[\n\r\u0085\u2028\u2029]")
 
 func splitLines(content string) []string { return lineBreaks.Split(content, -1) }
 
-// line is the line with this number as it may be shown.
+// line returns the line with this number without secrets.
 func (s *source) line(n int) string {
 	if n < 1 || n > len(s.lines) {
 		return ""
@@ -41,7 +38,7 @@ func (s *source) line(n int) string {
 	return s.clean(s.lines[n-1])
 }
 
-// clean masks what is known or looks like a secret in a text.
+// clean masks known and suspected secrets in a text.
 func (s *source) clean(t string) string {
 	for _, h := range s.hidden {
 		t = strings.ReplaceAll(t, h, masked)
@@ -49,11 +46,10 @@ func (s *source) clean(t string) string {
 	return maskTokens(t)
 }
 
-// shortestHidden keeps masking from eating every "a" of a message; a literal
-// shorter than that is still cut out of its own line by maskLines.
+// shortestHidden keeps masking from removing every "a" of a message; maskLines covers shorter literals.
 const shortestHidden = 4
 
-// hide makes a value, or each line of it, disappear from what is shown.
+// hide masks a value, and each line of it, in excerpts.
 func (s *source) hide(v string) {
 	for l := range strings.SplitSeq(v, "\n") {
 		if l = strings.TrimSpace(l); len(l) >= shortestHidden {
@@ -85,15 +81,14 @@ func maskTokens(t string) string {
 	t = token.ReplaceAllString(t, masked)
 	return userinfo.ReplaceAllStringFunc(t, func(u string) string {
 		if sshUser.MatchString(u) && len(u) <= len("://git@")+12 && !token.MatchString(u) {
-			// A short plain user, as in ssh://git@host: needed to make sense of the line.
+			// A short plain user, as in ssh://git@host, explains the line.
 			return u
 		}
 		return "://" + masked + "@"
 	})
 }
 
-// maskLines masks the values below every `secrets:` and behind every key that
-// sounds like a credential. References stay: they are what belongs there.
+// maskLines masks the values below every `secrets:` and of keys that sound like a credential, except references.
 func maskLines(lines []string) []string {
 	out := make([]string, len(lines))
 	block := -1 // indentation of the secrets key whose block the line is in
@@ -126,7 +121,7 @@ func maskLines(lines []string) []string {
 	return out
 }
 
-// maskEntry masks a line of a secrets block unless it holds a reference.
+// maskEntry masks a line of a secrets block unless it is a reference.
 func maskEntry(l string, indent int) string {
 	m := entryKey.FindStringSubmatch(l)
 	switch {

@@ -15,8 +15,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
 )
 
-// findUnreadable reports bytes that are no text: the YAML reader refuses them
-// too, but does not say where.
+// findUnreadable reports bytes that are no text, with their position.
 func findUnreadable(src *source, content []byte) *diag.Problem {
 	line, col := 1, 1
 	for rest := content; len(rest) > 0; {
@@ -44,9 +43,8 @@ func findUnreadable(src *source, content []byte) *diag.Problem {
 
 var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 
-// syntaxProblem gives an error of the YAML reader a place. The reader names a
-// line only, at times the one where an enclosing block began; the line that
-// breaks the file is the first whose prefix of the file fails in the same way.
+// syntaxProblem gives an error of the YAML reader a position: the reader's may be where an enclosing block began. The
+// faulty line is the first whose prefix of the file fails in the same way.
 func syntaxProblem(src *source, content []byte, err error) diag.Problem {
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	m := yamlError.FindStringSubmatch(first)

@@ -7,11 +7,11 @@ import (
 // Value is a decoded value with its origin.
 type Value struct {
 	Schema *Schema
-	// node is where it stands; it has no line when it is in no file.
+	// Node is its position; it has no line if it is in no file.
 	Node *yaml.Node
-	// path is its place in the document, such as services.redis.image.
+	// Path is its path in the document, such as services.redis.image.
 	Path string
-	// origin says where it comes from: "default", a file and line, a flag.
+	// Origin is "default", a file and line, or a flag.
 	Origin string
 
 	Text   string  // of a text, and as written of every other scalar
@@ -95,8 +95,7 @@ func (v *Value) Texts() map[string]string {
 	return m
 }
 
-// Equal reports whether two values of the same schema say the same. The order
-// of a mapping counts only when ordered is set.
+// Equal reports whether two values of the same schema are equal. The order of a mapping counts only if ordered is set.
 func (v *Value) Equal(w *Value, ordered bool) bool {
 	if v.Text != w.Text || len(v.Items) != len(w.Items) || len(v.Fields) != len(w.Fields) {
 		return false
