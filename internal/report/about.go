@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// outcome says in one line how it ended. A flag decides before a green check.
+// outcome describes the ending in one line. A flag takes precedence over a green check.
 func (p *page) outcome(r *workorder.Result, b bounds) {
 	o := &p.Outcome
 	o.Reason = line(r.Reasons.String(), b.line*3)
@@ -181,7 +181,7 @@ func (p *page) cost(r *workorder.Result, b bounds) {
 	})
 }
 
-// spent is what the task has cost with the attempts before; empty means there are none, or none of them told it.
+// spent returns the cost of the task with earlier attempts; empty if there are none or their cost is unknown.
 func spent(r *workorder.Result) string {
 	sum, told, silent := 0.0, 0, 0
 	add := func(c *float64, free bool) {
@@ -205,10 +205,10 @@ func spent(r *workorder.Result) string {
 	return usd(sum)
 }
 
-// minBar is the shortest bar of a chart that is seen, in thousandths.
+// minBar is the shortest visible bar of a chart, in thousandths.
 const minBar = 6
 
-// about collects what the run was: the order, the attempts before, the versions.
+// about collects the order, the earlier attempts and the versions.
 func (p *page) about(d Data, r *workorder.Result, b bounds) {
 	add := func(to *[]fact, name, value string) {
 		if value = line(value, b.line); value != "" {
@@ -280,10 +280,10 @@ func took(ms int64) string {
 	}
 }
 
-// maxMS is the longest duration that is said as it is: a thousand days.
+// maxMS is the longest shown duration: a thousand days.
 const maxMS = int64(1000 * 24 * time.Hour / time.Millisecond)
 
-// clock is a moment in UTC: reader and box may live in different zones.
+// clock formats a time in UTC: reader and box may be in different zones.
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
 func usd(f float64) string {
@@ -293,7 +293,6 @@ func usd(f float64) string {
 	return "$" + strconv.FormatFloat(f, 'f', 2, 64)
 }
 
-// number groups the digits by thousands.
 func number(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	neg := strings.HasPrefix(s, "-")

@@ -5,7 +5,7 @@ import "strings"
 func (p *page) asked(d Data, b bounds) {
 	p.Task, p.TaskCut = block(d.Order.Task, b.text)
 	p.IssueURL = webAddress(d.Order.IssueURL)
-	// The newest are shown: they are what the attempt was started for. They must not leave the proof without room.
+	// The newest are shown: they are the reason for the attempt. They must leave space for the proof.
 	added := d.Order.Added
 	first := max(len(added)-max(b.inner/8, 1), 0)
 	for _, text := range added[first:] {

@@ -9,19 +9,16 @@ import (
 )
 
 const (
-	// maxMarks bounds the combining marks on a letter: more than any language
-	// stacks, and less than what covers the lines above and below.
+	// maxMarks bounds the combining marks on a letter, which could cover the lines above and below.
 	maxMarks = 3
 	// firstMark is the first combining mark of Unicode.
 	firstMark = 0x300
-	// bytesPerRune is what a character may take, with marks that are dropped, before the
-	// text is cut unread: so that a text of gigabytes costs what it shows.
+	// bytesPerRune bounds what is read of a text per shown character, with dropped marks.
 	bytesPerRune = 16
 )
 
-// clean drops what is not seen or changes how other text is seen: control and
-// bidirectional characters, invisible ones, private ones, towers of marks. Broken
-// bytes become U+FFFD. Line feeds stay; tabs become blanks.
+// clean drops invisible characters and those that change other text: control and bidirectional characters, private
+// ones, stacks of marks. Broken bytes become U+FFFD. Line feeds stay; tabs become spaces.
 func clean(s string) string {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -49,8 +46,7 @@ func clean(s string) string {
 	return b.String()
 }
 
-// block is a clean text of several lines with at most n characters. Blank lines are
-// never more than one, none at the ends.
+// block returns a clean text of at most n characters, without repeated, leading and trailing blank lines.
 func block(s string, n int) (plain string, cut bool) {
 	if limit := n * bytesPerRune; len(s) > limit {
 		s, cut = s[:limit], true
@@ -73,7 +69,7 @@ func block(s string, n int) (plain string, cut bool) {
 	return plain, cut
 }
 
-// line is a clean text of one line with at most n characters and an ellipsis.
+// line returns a clean text of one line with at most n characters and an ellipsis.
 func line(s string, n int) string {
 	if limit := n * bytesPerRune; len(s) > limit {
 		s = s[:limit]
@@ -81,7 +77,7 @@ func line(s string, n int) string {
 	return text.Runes(text.Words(clean(strings.ToValidUTF8(s, "\ufffd"))), n+1)
 }
 
-// tail is the end of a clean text, at most n characters and whole lines where there are several.
+// tail returns the end of a clean text, at most n characters, in whole lines if there are several.
 func tail(s string, n int) string {
 	if limit := n * bytesPerRune; len(s) > limit {
 		s = s[len(s)-limit:]
@@ -98,7 +94,7 @@ func tail(s string, n int) string {
 	return "… " + s
 }
 
-// firstRunes is the beginning of s with n characters, and whether there is more.
+// firstRunes returns the first n characters of s, and whether there are more.
 func firstRunes(s string, n int) (string, bool) {
 	if len(s) <= n {
 		return s, false

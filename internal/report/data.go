@@ -10,36 +10,33 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Data is all that a report is made of. Only Result must be there; everything
-// else makes the report better.
+// Data is the input of a report. Only Result is required.
 type Data struct {
 	Result *workorder.Result
 	// Later is a later attempt that left the branch as it was; nil means there is none.
 	Later *workorder.Result
 	Order Order
-	// Evidence are the files beside the result. Those of the result that are not
-	// in it, by path, are listed without a link. A picture gets the group, side, size and note of Result.Proof.Pages
-	// where it has none.
+	// Evidence lists the files of the result that can be linked; others are listed without a link. A picture without a
+	// group, side, size and note gets those of Result.Proof.Pages.
 	Evidence []EvidenceLink
-	// Files is the result's folder, of which HTML embeds pictures and videos. Nil if none are
-	// embedded. Use the FS of an os.Root: a link in the folder must not lead out of it.
+	// Files is the result's directory, from which HTML embeds pictures and videos; nil embeds none. Use the FS of an os.Root.
 	Files fs.FS
-	// Folder is the result's folder as seen from where the report lies, as in "." or "attempts/2". Empty means the report lies elsewhere.
+	// Folder is the path from the report to the result's directory, as in "." or "attempts/2"; empty if it is elsewhere.
 	Folder string
-	// CommitURL and FileURL are the forge's pages of a commit, and of a line of a file
-	// at a commit (line 0 means the whole file). Nil, or an empty answer: no link.
+	// CommitURL and FileURL return the forge's page of a commit, and of a line of a file (0 means the whole file). Nil,
+	// or an empty answer: no link.
 	CommitURL func(sha string) string
 	FileURL   func(sha, path string, line int) string
-	// EvidenceURL is the page of a file of the result's folder that lies on the forge. Nil, or an empty
-	// answer: no link. It is for those of Evidence without a URL and for logs of checks.
+	// EvidenceURL returns the forge's page of a file of the result, for Evidence without a URL and for logs of checks.
+	// Nil, or an empty answer: no link.
 	EvidenceURL func(path string) string
-	// Next says how to go on.
+	// Next lists next steps.
 	Next []NextStep
-	// Versions are further versions, beside those in the result: this program's first.
+	// Versions are further versions besides those in the result; this program's is first.
 	Versions []Version
 }
 
-// Order is what was asked, of whom.
+// Order describes the task and its settings.
 type Order struct {
 	Task    string   // as it was given first
 	Added   []string // to the task by later attempts, oldest first
@@ -52,11 +49,11 @@ type Order struct {
 	// BudgetUSD and TimeoutMinutes are the limits; 0 means none.
 	BudgetUSD      float64
 	TimeoutMinutes float64
-	// IssueURL is the issue that the task was made of; empty means there is none.
+	// IssueURL is the issue that the task comes from; empty if none.
 	IssueURL string
 }
 
-// Side is the commit that a picture was taken of.
+// Side is the commit that a picture shows.
 type Side string
 
 // Sides of a picture.
@@ -67,18 +64,18 @@ const (
 	sideDiff Side = "diff"
 )
 
-// EvidenceLink is a file of evidence, and where it can be seen.
+// EvidenceLink is a file of evidence with its location.
 type EvidenceLink struct {
 	Name string
 	Kind string // as in workorder.Evidence
-	// URL is its place on the forge, pinned to a commit. Empty means it is only in the result's folder.
+	// URL is its page on the forge, pinned to a commit; empty if it is only in the result's directory.
 	URL string
-	// Path is relative to the result's folder.
+	// Path is relative to the result's directory.
 	Path string
-	// Group joins the pictures of one page at one width, as in "/login at 390 px": they are shown side by side.
+	// Group joins the pictures of one page at one width, as in "/login at 390 px", to be shown side by side.
 	Group string
 	Side  Side
-	// Width and Height are in pixels; 0 means not known.
+	// Width and Height are in pixels; 0 means unknown.
 	Width, Height int
 	// Note is a short remark, as in "3.1 % of the pixels differ".
 	Note string
@@ -93,7 +90,7 @@ type NextStep struct {
 // Version is a program or image and its version.
 type Version struct{ Name, Version string }
 
-// RevisePR are the steps for a task that is to be changed: by its pull request (0 means there is none), and as its last attempt ended.
+// RevisePR returns the steps to change a task, by its pull request (0 if none) and its last attempt's ending.
 func RevisePR(pr int, task string, ended workorder.Status) []NextStep {
 	var s []NextStep
 	if pr > 0 {
@@ -116,8 +113,7 @@ func RevisePR(pr int, task string, ended workorder.Status) []NextStep {
 
 const takeOver = "Take it over yourself"
 
-// TakeOver is how to work on the branch of a repository oneself. One that is a folder of this machine has the branch
-// already, and no remote to fetch it from.
+// TakeOver returns how to work on the branch of a repository. A local directory has the branch already.
 func TakeOver(repo, branch string) NextStep {
 	if filepath.IsAbs(repo) {
 		if strings.HasSuffix(repo, ".git") { // without a work tree

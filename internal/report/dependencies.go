@@ -8,15 +8,15 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// dependencyDirs are folders that a package manager or a build fills. "vendor" and "target" are names of people's own folders,
-// too: they count from so many files on.
+// dependencyDirs are directories that a package manager or a build fills. "vendor" and "target" count only from a
+// number of files on.
 var dependencyDirs = map[string]int{
 	"node_modules": 2, ".venv": 2, "venv": 2, "__pycache__": 2, ".gradle": 2, ".m2": 2, "bower_components": 2, ".yarn": 20, ".tox": 2,
 	"site-packages": 2,
 	"vendor":        20, "target": 20,
 }
 
-// folded lists each folder of dependencies that was committed in one line, with the sum of its files, in the place of its first file.
+// folded joins the files of each directory of dependencies into one line, in the place of the first.
 func folded(files []workorder.FileChange) []workorder.FileChange {
 	count := map[string]int{}
 	for _, f := range files {
@@ -43,7 +43,7 @@ func folded(files []workorder.FileChange) []workorder.FileChange {
 	return list
 }
 
-// dependencyDir is the outermost folder of dependencies that a path lies in; "" when there is none.
+// dependencyDir returns the outermost directory of dependencies above a path; "" if none.
 func dependencyDir(path string) string {
 	parts := strings.Split(path, "/")
 	i := slices.IndexFunc(parts[:len(parts)-1], func(p string) bool { return dependencyDirs[p] > 0 })

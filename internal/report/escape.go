@@ -11,37 +11,34 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// The escapes below are character references, not backslashes: they mean the same
-// in a paragraph, a table, a heading and within HTML, and can be no syntax of
-// Markdown. They are hexadecimal since a commit made by squashing has the raw body as
-// its message, where "&#35;" would be a reference to issue 35.
+// The escapes are character references: unlike backslashes they work in paragraphs, tables, headings and HTML. They are
+// hexadecimal because the raw body can become a commit message, where "&#35;" would refer to issue 35.
 //
-// gap is a zero-width space. GitHub looks for mentions and references in the text after
-// rendering, where a character reference is the character itself; a gap parts them.
+// gap is a zero-width space. GitHub finds mentions and references after rendering; a gap splits them.
 const gap = "&#x200b;"
 
 var (
-	// address is the beginning of a URL that is made a link without being written as one.
+	// address is the beginning of a URL that becomes a link by itself.
 	address = regexp.MustCompile(`(?i)://|\bwww\.`)
-	// shortcode is, after a colon, an emoji by its name: it could be a green tick. At the end, since we may write a colon after it.
+	// shortcode is, after a colon, an emoji by its name, which could be a green tick.
 	shortcode = regexp.MustCompile(`^[0-9A-Za-z_+-]+(:|$)`)
 	// gh is a reference such as GH-12.
 	gh = regexp.MustCompile(`(?i)\b(gh)-([0-9])`)
-	// hexRun is what GitHub takes for the id of a commit; it needs seven digits.
+	// hexRun is what GitHub takes for a commit id, of at least seven digits.
 	hexRun  = regexp.MustCompile(`(?i)\b[0-9a-f]{7,}\b`)
 	hexPart = regexp.MustCompile(`(?i)[0-9a-f]{6}`)
-	// box is what an alert, a task's box or a footnote begins with.
+	// box begins an alert, a task's box or a footnote.
 	box = regexp.MustCompile(`\[([!^ xX]|$)`)
-	// listMark is what makes a list, a heading or a rule of a line.
+	// listMark begins a list, a heading or a rule.
 	listMark = regexp.MustCompile(`^([-+=:]|[0-9]{1,9}[.)](\s|$))`)
-	// acts is what GitHub acts on in a commit's message, where nothing is code.
+	// acts is what GitHub acts on in a commit message.
 	acts = regexp.MustCompile("(?i)[@`|]|#[0-9]|\\bgh-[0-9]")
 )
 
-// mark stands in a text where a gap is to come; clean has dropped it from the text itself.
+// mark is replaced by a gap; clean has dropped it from the text itself.
 const mark = "\u200b"
 
-// esc escapes a clean text of one line for Markdown, anywhere in it: it stays text.
+// esc escapes a clean text of one line for any place in Markdown.
 func esc(s string) string {
 	s = address.ReplaceAllStringFunc(s, func(m string) string {
 		if m[0] == ':' {
@@ -90,7 +87,7 @@ func esc(s string) string {
 	return b.String()
 }
 
-// partNames puts a mark into each emoji by its name; the end of one can be the beginning of the next.
+// partNames marks each emoji name; the end of one can be the beginning of the next.
 func partNames(s string) string {
 	var b strings.Builder
 	for {
@@ -111,8 +108,8 @@ func alnum(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// code writes a clean text of one line as code. GitHub acts on nothing in code, so that
-// most of it is a plain span; what a commit's message would act on is written with references.
+// code formats a clean text of one line as code, where GitHub acts on nothing; what a commit message would act on
+// becomes references.
 func code(s string) string {
 	switch {
 	case s == "":
@@ -124,8 +121,7 @@ func code(s string) string {
 	return "`" + s + "`"
 }
 
-// escCode is esc for the inside of a code element, of which a reader copies: there is a gap only
-// where there would be an e-mail address, of which Markdown makes a link even here.
+// escCode is esc for the inside of a code element, which readers copy: a gap only splits e-mail addresses.
 func escCode(s string) string {
 	s = address.ReplaceAllStringFunc(s, func(m string) string {
 		if m[0] == ':' {
@@ -156,8 +152,7 @@ func escCode(s string) string {
 	return b.String()
 }
 
-// pre is a block of preformatted text. It is HTML, which a line of the text cannot
-// end: it has no "<".
+// pre formats preformatted text as HTML, which a text without "<" cannot end.
 func pre(s string) string {
 	s = gh.ReplaceAllString(s, "$1"+mark+"-$2")
 	var b strings.Builder
@@ -177,7 +172,7 @@ func pre(s string) string {
 	return b.String() + "</pre>\n"
 }
 
-// quote writes a clean text as a block quote, line by line.
+// quote formats a clean text as a block quote.
 func quote(s string) string {
 	var b strings.Builder
 	lines := strings.Split(s, "\n")
@@ -194,8 +189,7 @@ func quote(s string) string {
 	return b.String()
 }
 
-// link writes clean text as a link, or as it is where there is no good address. The
-// text is Markdown already.
+// link formats Markdown text as a link, or unchanged without a valid address.
 func link(text, to string) string {
 	if to = webAddress(to); to == "" {
 		return text
@@ -206,7 +200,7 @@ func link(text, to string) string {
 // maxURL bounds an address: browsers and forges cut longer ones.
 const maxURL = 2000
 
-// webAddress is an absolute address of the web in its encoded form, or "" for anything else.
+// webAddress returns an absolute web address in its encoded form, or "".
 func webAddress(s string) string {
 	if s == "" || len(s) > maxURL || !utf8.ValidString(s) || strings.ContainsFunc(s, text.IsInvisible) {
 		return ""

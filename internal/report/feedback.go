@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// feedback is what became of one item of a review.
+// feedback is the outcome of one item of a review.
 type feedback struct {
 	Number              int
 	Source, Place, URL  string
@@ -91,20 +91,20 @@ func (m *md) feedback(p *page) {
 	}
 }
 
-// Answerable tells whether an item can have an answer on the forge.
+// Answerable reports whether an item can have an answer on the forge.
 func Answerable(a *workorder.ReviewAnswer) bool {
 	return a.Answer != workorder.AnswerQuoted && a.Answer != workorder.AnswerDeferred && a.Source != workorder.ReviewFromFile
 }
 
-// against are the flags beside which no check is believed.
+// against are the flags that make checks doubtful.
 var against = []string{
 	workorder.FindingBaseTests, workorder.FindingTestDeleted, workorder.FindingTestSkipped, workorder.FindingReportMissing,
 	workorder.FindingCheckEdited,
 	workorder.FindingBrokenOnHead, workorder.FindingTestWeakened, workorder.FindingHardCoded,
 }
 
-// Evidence says as Markdown what the runner itself found out about the work, and whether that is green: every check
-// passes on the branch's last commit, in a clean checkout, and nothing speaks against believing it.
+// Evidence formats the runner's findings as Markdown. green: every check passes on the branch's last commit in a clean
+// checkout, and no flag contradicts it.
 func Evidence(r *workorder.Result) (green bool, says string) {
 	p := r.Proof
 	switch {
@@ -159,8 +159,7 @@ func some(names []string) string {
 // maxReason bounds an agent's reason in a reply, in characters.
 const maxReason = 1500
 
-// Reply is the answer to one item, as Markdown. The agent's words in it are a quotation, in which nothing is a
-// mention, a reference or markup.
+// Reply formats the answer to one item as Markdown. The agent's words are quoted without effect on the forge.
 func Reply(a *workorder.ReviewAnswer, r *workorder.Result, commitURL func(sha string) string) string {
 	var m md
 	_, says := Evidence(r)
@@ -178,7 +177,7 @@ func Reply(a *workorder.ReviewAnswer, r *workorder.Result, commitURL func(sha st
 	return m.String()
 }
 
-// Replies is the answer to all items that have no thread of their own.
+// Replies formats the answer to all items without a thread.
 func Replies(as []workorder.ReviewAnswer, r *workorder.Result, commitURL func(sha string) string) string {
 	var m md
 	_, says := Evidence(r)
@@ -201,7 +200,7 @@ func Replies(as []workorder.ReviewAnswer, r *workorder.Result, commitURL func(sh
 	return m.String()
 }
 
-// quoted is the beginning of what was asked.
+// quoted returns the beginning of the feedback.
 func quoted(a *workorder.ReviewAnswer) string {
 	if s := line(a.Text, 120); s != "" {
 		return "“" + esc(s) + "”"
@@ -209,7 +208,7 @@ func quoted(a *workorder.ReviewAnswer) string {
 	return esc(line(a.Source, 20))
 }
 
-// commits lists commits. The forge makes a link of a whole id by itself.
+// commits lists commits. The forge links whole ids by itself.
 func commits(shas []string, url func(string) string) string {
 	var out []string
 	for _, sha := range shas {

@@ -16,8 +16,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// inHTML is what the file shows at most: a browser takes far more than a pull
-// request, but what is made of a hostile result stays below some 20 MB without pictures.
+// inHTML bounds the file: a hostile result stays below some 20 MB without pictures.
 var inHTML = bounds{text: 30_000, line: 400, items: 200, inner: workorder.MaxTestChanges, pics: 24}
 
 //go:embed report.css
@@ -26,15 +25,14 @@ var style string
 //go:embed report.tmpl
 var layout string
 
-// policy lets the file load nothing but what is in it, and run nothing. The style is allowed by
-// its hash, so that no other one is.
+// policy lets the file load and run nothing; only the style with this hash is allowed.
 func policy() string {
 	sum := sha256.Sum256([]byte(style))
 	return "default-src 'none'; img-src data:; media-src data:; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
 		"'; base-uri 'none'; form-action 'none'"
 }
 
-// view is the page with what only HTML needs.
+// view is the page with HTML's additions.
 type view struct {
 	*page
 	Style  template.CSS
@@ -48,8 +46,7 @@ type tile struct {
 	Tone        tone
 }
 
-// HTML writes the report as one file that needs nothing else: no network, no script. Pictures and
-// short videos are in it where Data.Files has them.
+// HTML writes the report as one file without network and script. Pictures and short videos of Data.Files are embedded.
 func HTML(d Data, w io.Writer) error {
 	p := build(d, inHTML)
 	v := &view{page: p, Style: template.CSS(style), Policy: policy(), Tiles: tiles(d, p), embed: &embedder{files: d.Files, room: maxEmbedded}}
@@ -74,16 +71,15 @@ func HTML(d Data, w io.Writer) error {
 	return nil
 }
 
-// maxNarrow is the width of a page that was taken as on a phone, in pixels.
+// maxNarrow is the width of a page in a phone's window, in pixels.
 const maxNarrow = 600
 
-// src is the content of a picture or video. The type is a promise to the template: it is base64 of
-// a known format, made here.
+// src returns a picture or video as a data address: base64 of a known format.
 func (v *view) src(m media) template.URL {
 	return template.URL(v.embed.dataURI(m.Path, m.Video))
 }
 
-// href is where a file of evidence is: on the forge, else beside the report in the result's folder.
+// href returns the address of a file of evidence: on the forge, or beside the report.
 func href(m media) template.URL {
 	switch {
 	case m.URL != "":
@@ -96,7 +92,7 @@ func href(m media) template.URL {
 	return ""
 }
 
-// tiles are the numbers that a reviewer looks for first.
+// tiles are the most important numbers.
 func tiles(d Data, p *page) []tile {
 	r := d.Result
 	if r == nil {

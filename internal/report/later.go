@@ -8,10 +8,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// maxLater bounds why a later attempt left the branch as it was, in characters.
+// maxLater bounds the reason of a later attempt, in characters.
 const maxLater = 480
 
-// later says in one line what a later attempt was that left the branch as it was.
+// later describes in one line a later attempt that left the branch unchanged.
 func later(r *workorder.Result) string {
 	if r == nil {
 		return ""
@@ -36,10 +36,10 @@ func WithoutLater(lines []string) string {
 	}), "\n")
 }
 
-// LaterLine is that line as Markdown, to be put below a body.
+// LaterLine returns that line as Markdown, to be appended to a body.
 func LaterLine(r *workorder.Result) string { return esc(later(r)) + "\n" }
 
-// noAgent tells whether it is known that no agent ran.
+// noAgent reports whether certainly no agent ran.
 func noAgent(r *workorder.Result) bool {
 	s := r.Step(workorder.StepAgent)
 	return s != nil && s.Status == workorder.StepSkipped

@@ -9,17 +9,16 @@ import (
 )
 
 const (
-	// maxMarkdown bounds the body, in characters. GitHub takes 65,536; the rest is for what the
-	// forge adds, and for markers.
+	// maxMarkdown bounds the body, in characters; the rest of GitHub's 65,536 is for additions.
 	maxMarkdown = 60_000
-	// shortTask is how much of the task is shown before the fold, in characters.
+	// shortTask bounds the visible part of the task, in characters.
 	shortTask = 600
 )
 
-// inMarkdown is what a body shows at most; it is halved until the body fits.
+// inMarkdown bounds a body; it is halved until the body fits.
 var inMarkdown = bounds{text: 4000, line: 160, items: 40, inner: 40, pics: 6}
 
-// Markdown is the body of the pull request, at most maxMarkdown characters.
+// Markdown returns the body of the pull request, at most maxMarkdown characters.
 func Markdown(d Data) string {
 	b := inMarkdown
 	for {
@@ -31,7 +30,7 @@ func Markdown(d Data) string {
 	}
 }
 
-// md writes Markdown. Its methods escape text, and leave what is called raw.
+// md writes Markdown. Its methods escape text, except text called raw.
 type md struct{ strings.Builder }
 
 func (m *md) f(format string, args ...any) { fmt.Fprintf(&m.Builder, format, args...) }
@@ -48,7 +47,7 @@ func (m *md) endFold() {
 	m.f("</details>\n\n")
 }
 
-// bold escapes a text and makes it bold. Stars around nothing would be a rule.
+// bold escapes a text and makes it bold; an empty one stays empty.
 func bold(s string) string {
 	if s == "" {
 		return ""
@@ -110,7 +109,7 @@ func (m *md) edited(p *page) {
 	}
 }
 
-// alarms come before anything green.
+// alarms come before successes.
 func (m *md) alarms(p *page) {
 	if n := p.Alarms.Len(); n > 0 {
 		m.f("> [!CAUTION]\n> **%s to look at before the checks are believed:**\n>\n", plural(n, "finding", "findings"))
@@ -343,7 +342,7 @@ func parens(s string) string {
 	return "(" + s + ")"
 }
 
-// by names who tried.
+// by returns the actor of a try.
 func by(s string) string {
 	if s == "" {
 		return ""

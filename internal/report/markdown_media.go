@@ -40,10 +40,10 @@ func (m *md) pictures(p *page) {
 	}
 }
 
-// bodyWidth is what GitHub has for the text of a pull request, in pixels.
+// bodyWidth is the width of text in a pull request on GitHub, in pixels.
 const bodyWidth = 780
 
-// shots is a group of pictures as a table, since pictures in one stand side by side and shrink.
+// shots formats a group of pictures as a table, in which they stand side by side and shrink.
 func (m *md) shots(g picture) {
 	m.f("%s%s\n\n<table>\n<tr>", bold(g.Title), spaced(esc(g.Note)))
 	for _, s := range g.Shots {
@@ -66,7 +66,7 @@ func (m *md) shots(g picture) {
 	m.f("</tr>\n</table>\n\n")
 }
 
-// seen is a file of evidence, by its link or its place in the result.
+// seen formats a file of evidence, by its link or its path.
 func seen(e media) string {
 	if e.Beside != "" {
 		return `<a href="` + html.EscapeString(e.Beside) + `">` + esc(e.Name) + `</a>`

@@ -15,12 +15,10 @@ import (
 )
 
 const (
-	// maxPicture and maxVideo bound what is embedded, in bytes. A full page of a demo
-	// is some 100 kB, ten seconds of video some 500 kB.
+	// maxPicture and maxVideo bound an embedded file, in bytes.
 	maxPicture = 3 << 20
 	maxVideo   = 8 << 20
-	// maxEmbedded bounds all of them together: a browser opens 30 MB from disk at once, and a
-	// mail server still takes it.
+	// maxEmbedded bounds all of them together: a mail server still accepts 30 MB.
 	maxEmbedded = 20 << 20
 )
 
@@ -101,7 +99,7 @@ func (p *page) pictures(d Data, r *workorder.Result, b bounds) {
 	p.Files = firsts(files, b.items, of)
 }
 
-// evidence is the checked address of a file of the result's folder on the forge, or "".
+// evidence returns the valid address of a file on the forge, or "".
 func (d *Data) evidence(file string) string {
 	if d.EvidenceURL == nil || localPath(file) == "" {
 		return ""
@@ -118,7 +116,7 @@ func sideRank(s Side) int {
 	return len(sides)
 }
 
-// maxPixels bounds the size that a picture says it has.
+// maxPixels bounds the stated size of a picture.
 const maxPixels = 20000
 
 func show(e EvidenceLink, b bounds) media {
@@ -134,7 +132,7 @@ func show(e EvidenceLink, b bounds) media {
 	return m
 }
 
-// localPath is a path below the result's folder, or "".
+// localPath returns a path below the result's directory, or "".
 func localPath(s string) string {
 	if !fs.ValidPath(s) || s == "." || len(s) > maxURL || clean(s) != s || strings.ContainsAny(s, "\\\n") {
 		return ""
@@ -142,10 +140,10 @@ func localPath(s string) string {
 	return s
 }
 
-// pathURL is a relative address of a local path; "./" keeps a colon in it from being a scheme.
+// pathURL returns a relative address; "./" keeps a colon from making a scheme.
 func pathURL(p string) string { return "./" + (&url.URL{Path: p}).EscapedPath() }
 
-// signatures are the formats that are embedded, by how a file begins. SVG is none of them: it is a document.
+// signatures are the embedded formats by their first bytes. SVG is a document and not among them.
 var signatures = []struct {
 	at    int
 	begin string
@@ -160,13 +158,12 @@ var signatures = []struct {
 	{4, "ftyp", "video/mp4", true},
 }
 
-// embedder reads files of evidence into data addresses, until there is no more room.
 type embedder struct {
 	files fs.FS
 	room  int
 }
 
-// dataURI is the file's content as an address, or "" where it is none of the formats, too large or gone.
+// dataURI returns the file's content as an address, or "" if its format or size is not allowed.
 func (e *embedder) dataURI(p string, video bool) string {
 	limit := maxPicture
 	if video {
@@ -176,7 +173,7 @@ func (e *embedder) dataURI(p string, video bool) string {
 	if e.files == nil || p == "" {
 		return ""
 	}
-	// Neither a pipe, which would be waited for, nor a folder.
+	// Neither a pipe, on which reading would wait, nor a directory.
 	if st, err := fs.Stat(e.files, path.Clean(p)); err != nil || !st.Mode().IsRegular() || st.Size() > int64(limit) {
 		return ""
 	}

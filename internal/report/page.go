@@ -9,7 +9,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// bounds are how much of each thing is shown.
 type bounds struct {
 	text  int // characters of a text of several lines
 	line  int // characters of a line
@@ -23,8 +22,7 @@ func (b bounds) halved() bounds {
 	return bounds{max(b.text/2, 40), max(b.line/2, 24), max(b.items/2, 1), max(b.inner/2, 1), max(b.pics/2, 1)}
 }
 
-// page is the report before it is written in some language: every text in it is clean and bounded,
-// none is escaped.
+// page is the report before formatting: every text is clean and bounded, none is escaped.
 type page struct {
 	Title    string
 	Task     string
@@ -64,7 +62,7 @@ type page struct {
 	Footer   string
 }
 
-// list is the beginning of a list, and the number of entries that are not in it.
+// list is the beginning of a list, and the number of further entries.
 type list[T any] struct {
 	Items []T
 	More  int
@@ -80,7 +78,7 @@ func firsts[S, T any](in []S, n int, f func(S) T) list[T] {
 	return l
 }
 
-// tone is how something is to be taken.
+// tone is the color of a statement.
 type tone string
 
 const (
@@ -128,7 +126,7 @@ type phase struct {
 	From, Share int
 }
 
-// build makes the page. It is for reading; no program decides by it.
+// build makes the page. It is for people; no program decides by it.
 func build(d Data, b bounds) *page {
 	r := d.Result
 	if r == nil {
@@ -161,10 +159,10 @@ func build(d Data, b bounds) *page {
 	return p
 }
 
-// maxNext bounds the ways to go on that are offered.
+// maxNext bounds the offered next steps.
 const maxNext = 6
 
-// headline is the task's first line, as a title.
+// headline returns the task's first line as a title.
 func headline(task string, r *workorder.Result) string {
 	first, _, _ := strings.Cut(task, "\n")
 	if t := line(strings.TrimLeft(first, "#*-> "), 100); t != "" {
@@ -173,7 +171,7 @@ func headline(task string, r *workorder.Result) string {
 	return line("Task "+r.TaskID, 100)
 }
 
-// fileURL is a page of the forge, or nothing.
+// fileURL returns a page of the forge, or "".
 func fileURL(d Data, sha, path string, n int) string {
 	if d.FileURL == nil || path == "" || sha == "" {
 		return ""
@@ -203,7 +201,7 @@ var flagTitles = []struct{ kind, title string }{
 	{workorder.FindingNothingProven, "Nothing proven"},
 }
 
-// flagRank is the place of a kind in flagTitles; unknown ones, of a newer runner, come first.
+// flagRank returns the position of a kind in flagTitles; unknown ones of a newer runner come first.
 func flagRank(kind string) int {
 	return slices.IndexFunc(flagTitles, func(t struct{ kind, title string }) bool { return t.kind == kind })
 }
@@ -312,7 +310,7 @@ func (p *page) network(r *workorder.Result, b bounds) {
 		}
 		by := line(strings.Join(h.By[:min(len(h.By), 3)], ", "), b.line)
 		out := reach{Place: at, What: line(h.Protocol, 20), Reason: line(h.Reason, b.line), By: by, Count: h.Count}
-		// A rule that is cut would be another one.
+		// A cut rule would be another rule.
 		if rule := line(h.Rule, maxRule); rule == h.Rule {
 			out.Line = rule
 		}

@@ -9,17 +9,16 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// trouble is what is wrong with a page: what it answers, on whatever side, and what a browser had to complain about after the task's
-// commits, and not before.
+// trouble is a fault of a page: a status of any side, and a browser's errors on head that base does not have.
 type trouble struct {
 	Page  string // of all widths
 	Texts list[string]
 }
 
-// maxPages bounds the pages of a result that are read: a runner has a tenth of it.
+// maxPages bounds the pages of a result; a runner has a tenth of it.
 const maxPages = 200
 
-// fromPages adds to pictures what the runner knows of them. One that is in no list of evidence is added.
+// fromPages adds the runner's pages to the pictures, including those in no list of evidence.
 func fromPages(all []EvidenceLink, p *workorder.Proof) []EvidenceLink {
 	if p == nil {
 		return all
@@ -62,7 +61,7 @@ func fromPages(all []EvidenceLink, p *workorder.Proof) []EvidenceLink {
 		}
 		one(sideDiff, g.Diff, w, h)
 	}
-	// The runner's come first: there is room for a few, and the agent's own are its claim.
+	// The runner's come first: the agent's own are its claim.
 	slices.SortStableFunc(all, func(x, y EvidenceLink) int { return ownRank(x) - ownRank(y) })
 	return all
 }
@@ -74,7 +73,7 @@ func ownRank(e EvidenceLink) int {
 	return 0
 }
 
-// differs says how much of a page changed.
+// differs describes how much of a page changed.
 func differs(g workorder.PageProof) string {
 	switch {
 	case g.Differs == nil && g.Base == nil && g.Head != nil:
@@ -91,7 +90,7 @@ func differs(g workorder.PageProof) string {
 	return strconv.FormatFloat(min(*g.Differs, 1)*100, 'f', 1, 64) + " % of the pixels differ"
 }
 
-// answers says which side of a page answered with what; empty means each that was seen did with 2xx.
+// answers describes the status of each side; empty if each seen side answered with 2xx.
 func answers(g workorder.PageProof) string {
 	before, after := answer(g.Base), answer(g.Head)
 	switch {
@@ -107,7 +106,7 @@ func answers(g workorder.PageProof) string {
 	return ""
 }
 
-// answer is the HTTP status of a page that is no success; empty means it is one, or not known.
+// answer returns the HTTP status of a page that is no success; empty if it is, or is unknown.
 func answer(v *workorder.PageView) string {
 	if v == nil || v.Status <= 0 || v.Status >= 200 && v.Status < 300 {
 		return ""
@@ -115,7 +114,7 @@ func answer(v *workorder.PageView) string {
 	return "HTTP " + strconv.Itoa(v.Status)
 }
 
-// troubles are those of the pages, each page once for all of its widths.
+// troubles returns the pages' faults, each page once for all of its widths.
 func (p *page) troubles(r *workorder.Result, b bounds) {
 	if r.Proof == nil {
 		return
@@ -157,7 +156,7 @@ func (p *page) troubles(r *workorder.Result, b bounds) {
 // maxTroubles bounds those of one page.
 const maxTroubles = 10
 
-// complaints are the lists of a view as texts of one kind.
+// complaints returns the lists of a view as texts of one kind.
 func complaints(v *workorder.PageView) []string {
 	if v == nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// proof is what the runner found out, on both commits or on one.
+// proof has the runner's findings on both commits or on one.
 type proof struct {
 	Both       bool // base and head were compared
 	Base, Head string
@@ -23,13 +23,13 @@ type check struct {
 	Change        string
 	Tone          tone
 	Tests         list[test]
-	// Sum says how many tests changed how.
+	// Sum counts the changed tests by transition.
 	Sum  string
 	Log  string
 	Tail string // the end of the output, where it failed
 }
 
-// side is how a check ended at one commit.
+// side is a check's ending at one commit.
 type side struct {
 	Ran    bool
 	Passed bool
@@ -121,7 +121,7 @@ func (p *page) proof(d Data, r *workorder.Result, b bounds) {
 	})
 }
 
-// rankOf is a transition's place in a list, the worst first.
+// rankOf returns the position of a transition, the worst first.
 func rankOf(t workorder.Transition) int {
 	for i, c := range changes {
 		if c.is == t {
@@ -131,7 +131,7 @@ func rankOf(t workorder.Transition) int {
 	return -1
 }
 
-// validated is a check of which only the end at head is known.
+// validated is a check with a known ending at head only.
 func validated(d Data, v workorder.Validation, b bounds) check {
 	c := check{Name: line(v.Name, b.line), Command: line(v.Command, b.line*2), Log: line(v.Log, b.line), Change: "not compared", Tone: calm}
 	c.Head = ran(&workorder.CheckRun{ExitCode: v.ExitCode, Passed: v.Passed, DurationMS: v.DurationMS})
@@ -172,7 +172,7 @@ func ran(r *workorder.CheckRun) side {
 	return s
 }
 
-// sum says how many tests changed how, the worst first.
+// sum describes how many tests changed, the worst transition first.
 func sum(counts map[workorder.Transition]int) string {
 	var parts []string
 	for _, c := range changes {

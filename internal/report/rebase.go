@@ -19,7 +19,7 @@ type rebased struct {
 
 type moved struct{ Old, New, Subject, How, Why string }
 
-// inComment are the bounds of a comment: GitHub takes 65,536 characters, and an escaped one can be eight.
+// inComment bounds a comment: GitHub accepts 65,536 characters, and an escaped one can be eight.
 var inComment = bounds{text: 12_000, line: 120, items: 60, inner: 20}
 
 func (p *page) rebase(r *workorder.Result, b bounds) {
@@ -46,7 +46,7 @@ func showRebased(r *workorder.Rebased, b bounds) *rebased {
 
 func short(sha string) string { return line(sha[:min(len(sha), 7)], 7) }
 
-// counted says how many commits came through in which way.
+// counted describes how many commits were rebased in which way.
 func counted(pairs []workorder.RangePair) string {
 	n := map[string]int{}
 	for _, p := range pairs {
@@ -115,7 +115,7 @@ func sha(s string) string {
 	return "<code>" + escCode(s) + "</code>"
 }
 
-// RangeDiff is the comment on a pull request whose branch was rebased.
+// RangeDiff returns the comment on a pull request whose branch was rebased.
 func RangeDiff(r *workorder.Rebased) string {
 	b := inComment
 	for {
