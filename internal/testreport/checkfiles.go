@@ -17,8 +17,7 @@ type Commands struct {
 	Setup  map[string]string // run before the checks
 }
 
-// checkFiles are the names of files that decide what checks run: recipes, and the settings of test runners,
-// linters and package managers.
+// checkFiles are files that decide what checks run: recipes, and settings of test runners, linters and package managers.
 var checkFiles = []*lazyregexp.Pattern{
 	re(`(?:^|/)(?:[Mm]akefile|GNUmakefile|\.?[jJ]ustfile|Taskfile\.ya?ml|Rakefile)$|\.mk$`),
 	re(`(?:^|/)(?:\.npmrc|\.yarnrc(?:\.yml)?|pnpm-workspace\.yaml|bunfig\.toml)$`),
@@ -33,23 +32,22 @@ var checkFiles = []*lazyregexp.Pattern{
 }
 
 var (
-	// jsonManifests and sectionManifests list dependencies too: only the keys and sections below decide what checks run.
+	// jsonManifests and sectionManifests also list dependencies: only the keys and sections below decide what checks run.
 	jsonManifests    = re(`(?:^|/)(?:package|deno|composer)\.json$`)
 	sectionManifests = re(`(?:^|/)(?:pyproject\.toml|setup\.cfg|Cargo\.toml)$`)
 
 	scriptKeys    = []string{"scripts", "tasks"}
 	settingKeys   = []string{"jest", "vitest", "mocha", "ava", "nyc", "c8", "xo", "tap", "eslintConfig", "eslintIgnore"}
 	checkSections = re(`^\[+(?:tool[.:])?(?:pytest|tox|ruff|flake8|mypy|pylint|coverage|profile\.test|test\b|(?:workspace\.)?lints)`)
-	// newScript matches scripts that package managers run without being asked for them by this name.
+	// newScript matches scripts that package managers run by themselves.
 	newScript = re(`^(?:pre|post|test$)`)
 
-	// checkNames are names of programs that check others.
+	// checkNames matches names of programs that check others.
 	checkNames = re(`(?i)(?:^|[/_.-])(?:e2e|(?:tests?|specs?|checks?|lint|verify|validate|expect|assert|smoke)[a-z]*)(?:[/_.-]|$)` +
 		`|(?:^|/)(?:ci|\.ci|scripts?|hack)/`)
 )
 
-// decidesChecks says which part of a changed file decides what checks run; "" for none. A file that both commits have is read for it
-// if it also lists dependencies.
+// decidesChecks returns which part of a changed file decides what checks run; "" for none.
 func (c *change) decidesChecks(f *fileChange) (string, error) {
 	is := func(names *lazyregexp.Pattern) bool {
 		return names.MatchString(f.oldPath) || names.MatchString(f.newPath)
@@ -80,7 +78,7 @@ func (c *change) decidesChecks(f *fileChange) (string, error) {
 	return "it can decide what checks run: " + strings.Join(parts, ", "), nil
 }
 
-// changedKeys are the scripts that base has and settings of test runners that differ between two JSON documents.
+// changedKeys returns base's scripts and the settings of test runners that differ between two JSON documents.
 func changedKeys(was, now string) (keys []string) {
 	var a, b map[string]any
 	_ = json.Unmarshal([]byte(was), &a) // an invalid document has no keys
@@ -131,9 +129,8 @@ func checkSettings(text string) string {
 	return out.String()
 }
 
-// namedBy returns the name of a command that has the path of a file of base among its words, and whether it is a check.
-// Test files are listed as such. Source files count if they are programs that check others, and of the files that setup names
-// only programs.
+// namedBy returns the name of a command that has a file of base among its words, and whether it is a check. Test files
+// are listed as such. Source files count if they are programs that check others; of setup's files only programs count.
 func (c Commands) namedBy(p string) string {
 	if p == "" || ofTests(p) {
 		return ""
@@ -152,7 +149,7 @@ func (c Commands) namedBy(p string) string {
 	return ""
 }
 
-// names reports whether a shell command has a path among its words, from the directory that it changes to.
+// names reports whether a shell command has a path among its words, relative to the directory that it changes to.
 func names(command, p string) bool {
 	dir, last := "", ""
 	for w := range strings.FieldsFuncSeq(command, func(r rune) bool { return strings.ContainsRune(" \t\r\n;&|()<>=`'\"", r) }) {

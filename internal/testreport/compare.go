@@ -20,18 +20,17 @@ type seen struct {
 	runs   int
 }
 
-// ranks orders transitions for a reader, the worst first.
+// ranks orders transitions, the worst first.
 var ranks = []workorder.Transition{
 	workorder.TransitionBroken, workorder.TransitionNewFails, workorder.TransitionDeleted, workorder.TransitionSkipped,
 	workorder.TransitionFlaky,
 	workorder.TransitionStillFails, workorder.TransitionFixed, workorder.TransitionNewPasses, workorder.TransitionNotCompared,
 }
 
-// Compare puts the runs of two commits beside each other; several reports of a
-// side are repeats of the same command, the last of which counts. Changes are
-// those that are not TransitionStillPasses, the worst first, at most MaxTestChanges;
-// counts has all. Tests that are skipped on both sides are in neither. A side without reports makes
-// all tests TransitionNotCompared; those that fail on head are named.
+// Compare compares the runs of two commits; several reports of a side are repeats of the same command, the last of
+// which counts. changes are those that are not TransitionStillPasses, the worst first, at most MaxTestChanges; counts
+// has all. Tests that are skipped on both sides are in neither. A side without reports makes all tests
+// TransitionNotCompared; failures on head are named.
 func Compare(base, head []*Report) (changes []workorder.TestChange, counts map[workorder.Transition]int) {
 	counts = map[workorder.Transition]int{}
 	base, head = steady(base, head)
@@ -78,7 +77,7 @@ func ran(reps []*Report) bool {
 	return slices.ContainsFunc(reps, func(r *Report) bool { return r != nil })
 }
 
-// side puts the repeats of one commit together.
+// side joins the repeats of one commit.
 func side(reps []*Report) map[testKey]*seen {
 	all := map[testKey]*seen{}
 	runs := 0
@@ -94,7 +93,7 @@ func side(reps []*Report) map[testKey]*seen {
 				s = &seen{}
 				all[k] = s
 			}
-			// One that was missing in a run before differs as well.
+			// A test that was missing in an earlier run differs as well.
 			s.flaky = s.flaky || t.Flaky || s.runs > 0 && s.status != t.Status || s.runs != runs-1 && !t.Whole
 			s.runs++
 			s.status, s.whole = t.Status, t.Whole
@@ -149,8 +148,7 @@ func transition(b, h *seen) workorder.Transition {
 	return workorder.TransitionNewFails // it did not run before
 }
 
-// standIn gives the tests of a suite that failed as a whole on one side, and
-// therefore are not in its report, that failure: they were not deleted.
+// standIn gives the failure of a suite to its tests that are missing on that side: they were not deleted.
 func standIn(from, to map[testKey]*seen) {
 	whole := map[string]*seen{}
 	for k, s := range to {
@@ -183,7 +181,7 @@ func standIn(from, to map[testKey]*seen) {
 			to[k] = &seen{status: workorder.TestFailed, text: texts.Short("not run: "+w.text, textBytes)}
 		}
 	}
-	// The suite as such did not fail where its tests ran.
+	// The suite did not fail as a whole if its tests ran.
 	for k, s := range to {
 		if s.whole && from[k] == nil && known[k.suite] {
 			from[k] = &seen{status: workorder.TestPassed}
@@ -191,7 +189,7 @@ func standIn(from, to map[testKey]*seen) {
 	}
 }
 
-// covering is the failure of a suite, or of the module, group or run that it is part of.
+// covering returns the failure of a suite, or of its module, group or run.
 func covering(whole map[string]*seen, suite string) *seen {
 	for s := suite; ; {
 		if w := whole[s]; w != nil {
@@ -205,8 +203,7 @@ func covering(whole map[string]*seen, suite string) *seen {
 	}
 }
 
-// FailedIn are the tests that failed in a run, other than those that also failed on head: their transition compares
-// the run with base.
+// FailedIn returns the tests that failed in a run but not on head; their transition compares the run with base.
 func FailedIn(run *Report, base, head []*Report) []workorder.TestChange {
 	changes, _ := Compare(base, []*Report{run})
 	known := side(head)

@@ -14,8 +14,7 @@ var (
 	headJest  = lazyregexp.New(`"(?:numTotalTests|numFailedTestSuites|numTotalTestSuites|testResults)"\s*:`)
 )
 
-// Detect says which format a text is, from its beginning. Other output may be
-// mixed in; None means that nothing looks like a report.
+// Detect returns the format of a text by its beginning, which may include other output; None without a report.
 func Detect(head []byte) Format {
 	start := bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \t\r\n")
 	switch {

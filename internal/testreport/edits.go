@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// maxChanges bounds the files of a diff that are looked at.
+	// maxChanges bounds the examined files of a diff.
 	maxChanges = 5000
-	// maxEdited bounds the edited test files that are named; one more flag covers the others. maxCheckEdits bounds the flags
-	// for files that decide what checks run, and with it the files that are read.
+	// maxEdited bounds the named test files; one more flag covers the others. maxCheckEdits bounds the flags for files
+	// that decide what checks run.
 	maxEdited     = 50
 	maxCheckEdits = 100
 	// renameLimit is the number of files that git compares with each other to find renames.
@@ -35,7 +35,7 @@ type Edited struct {
 	BaseTests, HeadTests []string
 }
 
-// FindEdited compares two commits, given as full ids, from objects alone. With an error it returns what it found until then.
+// FindEdited compares two commits, given as full ids, by their objects. With an error it returns what it found so far.
 func FindEdited(ctx context.Context, repo git.Repo, base, head string, commands Commands) (*Edited, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, editsTime, fmt.Errorf("the change is too large for %s", editsTime))
 	defer cancel()
@@ -114,7 +114,7 @@ func (e *Edited) addChecks(c *change, commands Commands) error {
 	return nil
 }
 
-// fileChange is a file that differs between the commits. A path is empty on the side where there is none, an id for a link or submodule.
+// fileChange is a file that differs between the commits. A side without the file has no path; a link or submodule has no id.
 type fileChange struct {
 	oldPath, newPath string
 	oldID, newID     string
@@ -184,7 +184,7 @@ func (c *change) list() error {
 	return c.countLines()
 }
 
-// fieldsOf is the number of fields of a record of --raw -z: a rename has two paths.
+// fieldsOf returns the number of fields of a --raw -z record: a rename has two paths.
 func fieldsOf(head string) int {
 	f := strings.Fields(head)
 	if len(f) == 5 && (f[4][0] == 'R' || f[4][0] == 'C') {
@@ -216,7 +216,7 @@ func (c *change) record(rec []string) {
 	c.files = append(c.files, fc)
 }
 
-// countLines fills in how many lines of each file were added and deleted.
+// countLines counts the added and deleted lines of each file.
 func (c *change) countLines() error {
 	files := map[string]*fileChange{}
 	for _, f := range c.files {

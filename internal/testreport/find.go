@@ -15,9 +15,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
-// FileState is the state of a work tree's report files at one moment. A report that
-// was there before a command ran says nothing about the command, and clocks of
-// file systems are too coarse to ask which is newer.
+// FileState is the state of a work tree's report files at one moment: a report from before a command says nothing about
+// it, and file systems' clocks are too coarse to compare.
 type FileState map[string]stamp
 
 type stamp struct {
@@ -32,21 +31,20 @@ type ReportFile struct {
 }
 
 const (
-	// maxWalked bounds the entries of a work tree that are looked at, maxReports
-	// the files taken: surefire writes one for each class.
+	// maxWalked bounds the visited entries of a work tree, maxReports the files: surefire writes one per class.
 	maxWalked  = 500_000
 	maxReports = 5000
 	// maxTotal bounds the bytes of all report files of one command.
 	maxTotal = 256 << 20
-	// maxFolders bounds how deep reports are looked for; a multi-module build has target/surefire-reports at 4 to 6.
+	// maxFolders bounds the depth of the search; a multi-module build has reports at 4 to 6.
 	maxFolders = 10
-	// headBytes is what Detect sees of a file. jest's keys and TAP's plan are in the first lines.
+	// headBytes is the part of a file that Detect gets.
 	headBytes = 64 << 10
 	// findTime bounds the search. A tree of 500,000 entries takes some 3 s.
 	findTime = 20 * time.Second
 )
 
-// pruned are folders without reports of this repository's tests.
+// pruned are directories without reports of this repository's tests.
 var pruned = []string{".git", "node_modules", ".venv", "venv", "vendor", "site-packages", ".tox", ".nox", ".cache", "__pycache__"}
 
 // usualNames match the paths that runners and their documentation use.
@@ -62,7 +60,7 @@ var usualNames = lazyregexp.New(`(?i)(?:^|/)(?:` +
 	`|[\w.-]+\.tap` +
 	`)$`)
 
-// MarkFiles remembers the report files that are in a work tree before a command runs.
+// MarkFiles records the report files before a command runs.
 func MarkFiles(root *os.Root) (FileState, error) {
 	m := FileState{}
 	err := walk(root, func(p string, st stamp) { m[p] = st })
@@ -90,8 +88,8 @@ func Find(root *os.Root, before FileState) ([]ReportFile, error) {
 	return found, err
 }
 
-// Read gives the report of a command: what it wrote into the work tree since the
-// mark, and what it printed. Nil and no error means that there is none. Beside an error comes what could be read.
+// Read returns the report of a command: from files since the mark, and from its output. It is nil without one; an error
+// may come with a part.
 func Read(root *os.Root, before FileState, output io.Reader) (*Report, error) {
 	found, err := Find(root, before)
 	errs := []error{err}
@@ -122,7 +120,7 @@ func Read(root *os.Root, before FileState, output io.Reader) (*Report, error) {
 	return all, errors.Join(errs...)
 }
 
-// parseOutput reads a report among what a command printed; nil when there is none.
+// parseOutput reads a report in a command's output; nil without one.
 func parseOutput(output io.Reader) (*Report, error) {
 	all, err := io.ReadAll(io.LimitReader(output, maxReport))
 	if err != nil {
@@ -146,9 +144,8 @@ func merge(byFormat map[Format]*Report, rep *Report) {
 	byFormat[rep.Format] = rep
 }
 
-// joined is one report of all formats, named by the one with most tests. A
-// format whose tests all bear a name of the first is a second copy of it
-// (gotestsum prints and writes) and is left out.
+// joined joins the reports of all formats, named by the one with most tests. A format whose tests all have names of the
+// first is a copy of it and is left out.
 func joined(byFormat map[Format]*Report) *Report {
 	var reps []*Report
 	for _, r := range byFormat {
@@ -175,8 +172,8 @@ func joined(byFormat map[Format]*Report) *Report {
 	return all
 }
 
-// walk calls f for each regular file with a usual name. The tree is an agent's
-// and may change at any moment: each folder is opened by the identity that it was listed with, and no link is followed.
+// walk calls f for each regular file with a usual name. The tree may change at any moment: each directory must have the
+// identity that it was listed with, and no link is followed.
 func walk(root *os.Root, f func(p string, st stamp)) error {
 	w := &walker{f: f, left: maxWalked, end: time.Now().Add(findTime)}
 	w.folder(root, "", 0)
@@ -243,7 +240,7 @@ func stampOf(fi os.FileInfo) stamp {
 	return s
 }
 
-// open opens a regular file of the tree; whatever else lies there by now is an error.
+// open opens a regular file of the tree; anything else is an error.
 func open(root *os.Root, p string) (*os.File, int64, error) {
 	f, err := root.OpenFile(p, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -14,11 +14,11 @@ const (
 	maxFlagText = 300
 	// maxBroken bounds the flags for tests that broke.
 	maxBroken = 100
-	// maxNamed is how many tests a flag names.
+	// maxNamed bounds the tests that a flag names.
 	maxNamed = 5
 )
 
-// SortFlags orders flags for a reader: edited tests first, and what is worse before the rest.
+// SortFlags orders flags: edited tests first, then the worst.
 func SortFlags(flags []workorder.TestFinding) {
 	slices.SortStableFunc(flags, func(a, b workorder.TestFinding) int {
 		return cmp.Or(
@@ -33,7 +33,7 @@ var kinds = []string{
 	workorder.FindingReportMissing, workorder.FindingCheckEdited, workorder.FindingNothingProven,
 }
 
-// Reported returns flags for tests that broke, are gone or are skipped according to the reports of base and head.
+// Reported returns flags for tests that broke, are missing or are skipped by the reports of base and head.
 func Reported(changes []workorder.TestChange) (flags []workorder.TestFinding) {
 	flag := func(kind, text string) {
 		flags = append(flags, workorder.TestFinding{Kind: kind, Text: oneLine(text, maxFlagText)})
@@ -100,7 +100,7 @@ func first(names []string) string {
 	return strings.Join(names[:maxNamed], ", ") + ", …"
 }
 
-// parent is the suite of a test, and what groups it there; "" after the separator for a test of no group.
+// parent returns the suite and group of a test.
 func parent(c workorder.TestChange) string {
 	i := max(strings.LastIndexByte(c.Name, '/'), strings.LastIndex(c.Name, " > "), strings.IndexByte(c.Name, '['))
 	return c.Suite + "\x00" + c.Name[:max(i, 0)]

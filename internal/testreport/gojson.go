@@ -19,7 +19,7 @@ type goEvent struct {
 	Elapsed                                                float64
 }
 
-// goTest is a test whose end may not have been seen yet.
+// goTest is a test whose end may be missing.
 type goTest struct {
 	Test
 	running bool
@@ -42,8 +42,8 @@ type goReader struct {
 	lost     int
 }
 
-// parseGo reads the events among whatever else a make or a script prints. Lines that are no
-// events are passed over, except the verdict on a package that did not build, which older Go prints plain.
+// parseGo reads the events among other output. Other lines are skipped, except older Go's verdict on a package that did
+// not build.
 func parseGo(rep *Report, in io.Reader) error {
 	g := &goReader{packages: map[string]*goPackage{}, builds: map[string]*speech{}}
 	lines := texts.NewLines(texts.MaxLine, func(line []byte, lost int64) {
@@ -147,7 +147,7 @@ func (g *goReader) ofPackage(p *goPackage, ev goEvent) {
 	}
 }
 
-// finish ends a package that failed, or was never heard of again.
+// finish ends a package that failed or has no end.
 func (g *goReader) finish(p *goPackage, verdict bool) {
 	p.ended = true
 	failed, cutShort := false, p.said.panicked
@@ -215,8 +215,7 @@ func (g *goReader) ofTest(p *goPackage, ev goEvent) {
 	}
 }
 
-// speech is the bounded memory of what a test printed: the first lines, and apart
-// from them the first that look like a failure's, since a test may print much before it fails.
+// speech keeps the first lines of a test's output, and the first that look like a failure's.
 type speech struct {
 	first, telling []string
 	follow         bool

@@ -29,8 +29,7 @@ type jestSuite struct {
 	} `json:"assertionResults"`
 }
 
-// jestStart is the first key of the document, by which it is found in the output
-// of npm and of the tests.
+// jestStart is the first key of the document, by which it is found in other output.
 var jestStart = lazyregexp.New(`\{\s*"(?:num[A-Z]\w+|testResults|success)"\s*:`)
 
 func parseJest(rep *Report, in io.Reader) error {
@@ -50,7 +49,7 @@ func parseJest(rep *Report, in io.Reader) error {
 	return err
 }
 
-// jestDocument reads the document piece by piece, so that half of one gives half of the tests.
+// jestDocument reads the document piece by piece, so that a part gives its tests.
 func jestDocument(rep *Report, d *json.Decoder) error {
 	if tok, err := d.Token(); err != nil || tok != json.Delim('{') {
 		return errors.New("there is no JSON document of jest or vitest in it")

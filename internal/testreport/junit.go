@@ -12,10 +12,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// junitReader reads the XML that began with Ant's JUnit task. There is no
-// standard, only what pytest, surefire, jest-junit, gotestsum, node and others
-// write: testsuites, nested to any depth, testcases in them, and in these failure,
-// error, skipped and surefire's flakyFailure and rerunFailure.
+// junitReader reads JUnit XML as pytest, surefire, jest-junit, gotestsum, node and others write it: nested testsuites
+// with testcases, and in these failure, error, skipped, flakyFailure and rerunFailure.
 type junitReader struct {
 	rep    *Report
 	suites []string // names of the open suites
@@ -28,7 +26,7 @@ type junitReader struct {
 }
 
 func parseJUnit(rep *Report, in io.Reader) error {
-	// The decoder expands the five entities of XML and no other: it reads no DTD.
+	// The decoder expands XML's five entities only: it reads no DTD.
 	d := xml.NewDecoder(in)
 	d.CharsetReader = charset
 	j := &junitReader{rep: rep}
@@ -82,7 +80,7 @@ func (j *junitReader) start(e xml.StartElement) {
 		if j.open != nil {
 			j.verdict(local, e)
 		} else if local == "error" || local == "failure" {
-			// A suite that failed as such, before or after its tests.
+			// The suite itself failed, before or after its tests.
 			j.open = &Test{Suite: j.suite(), Name: wholeSuite, Status: workorder.TestFailed, Whole: true}
 			j.errs = true
 			j.verdict(local, e)
@@ -90,7 +88,7 @@ func (j *junitReader) start(e xml.StartElement) {
 	}
 }
 
-// testcase is the test of an element, passed until something in it says otherwise.
+// testcase returns the test of an element, which passed unless a child element differs.
 func (j *junitReader) testcase(e xml.StartElement) *Test {
 	class, title := name(attr(e, "classname")), attr(e, "name")
 	t := &Test{Suite: class, Name: title, Status: workorder.TestPassed}
@@ -124,7 +122,7 @@ func (j *junitReader) verdict(kind string, e xml.StartElement) {
 	message := attr(e, "message")
 	switch kind {
 	case "skipped":
-		// node writes a failure beside the skip of a TODO, which is not held against the run.
+		// node writes a failure beside the skip of a TODO, which does not count.
 		if t.Status == workorder.TestPassed || attr(e, "type") == "todo" {
 			t.Status = workorder.TestSkipped
 		}
@@ -136,7 +134,7 @@ func (j *junitReader) verdict(kind string, e xml.StartElement) {
 	default:
 		if kind == "error" && message == "collection failure" && attr(e, "classname") == "" &&
 			strings.TrimSpace(t.Suite) != "" && j.suite() == t.Suite {
-			// pytest could not import a module; the case bears the module's name.
+			// pytest could not import a module; the case has the module's name.
 			t.Suite, t.Name, t.Whole = t.Name, wholeSuite, true
 			message = ""
 		}
@@ -172,7 +170,7 @@ func (j *junitReader) end(local string) {
 	}
 }
 
-// take puts what an element said behind its message, which it often begins with.
+// take appends an element's text to its message, which it often repeats.
 func (j *junitReader) take() {
 	words := strings.TrimSpace(j.words.String())
 	message := strings.TrimSpace(j.open.Text)
@@ -198,8 +196,7 @@ func (j *junitReader) closeCase() {
 	j.open, j.errs = nil, false
 }
 
-// suite is the path of the open suites. The outermost is the run as such where
-// others lie in it.
+// suite returns the path of the open suites. The outermost is the run if it contains others.
 func (j *junitReader) suite() string {
 	names := j.suites
 	var out []string
@@ -220,8 +217,7 @@ func attr(e xml.StartElement, key string) string {
 	return ""
 }
 
-// charset reads Latin-1 for what it is, and everything else as if it were UTF-8:
-// names and messages matter less than verdicts.
+// charset reads Latin-1 correctly, and all else as UTF-8: names matter less than verdicts.
 func charset(label string, in io.Reader) (io.Reader, error) {
 	switch strings.ToLower(label) {
 	case "iso-8859-1", "latin1", "windows-1252", "us-ascii", "ascii":

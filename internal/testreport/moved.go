@@ -6,12 +6,10 @@ import (
 	"strings"
 )
 
-// maxNamesakes is how many suites may have gained or lost a test of one name for
-// it to say anything about a move. Names such as "works" are everywhere.
+// maxNamesakes bounds the suites that may have gained or lost a test of one name: names such as "works" are common.
 const maxNamesakes = 32
 
-// move gives tests of base that are in another suite on head that suite's name, so
-// that a renamed file or package is not a deletion and an addition.
+// move renames the suites of base's tests that are in another suite on head, so that a renamed file is no deletion.
 func move(b, h map[testKey]*seen) {
 	lost, gained := namesakes(b, h), namesakes(h, b)
 	type pair struct{ from, to string }
@@ -29,7 +27,7 @@ func move(b, h map[testKey]*seen) {
 	for p := range votes {
 		pairs = append(pairs, p)
 	}
-	// The suites that share most names first: a renamed file takes all of them along.
+	// The suites that share most names first.
 	slices.SortFunc(pairs, func(x, y pair) int {
 		return cmp.Or(cmp.Compare(votes[y], votes[x]), strings.Compare(x.from, y.from), strings.Compare(x.to, y.to))
 	})
@@ -50,7 +48,7 @@ func move(b, h map[testKey]*seen) {
 	}
 }
 
-// namesakes are the suites of each name that is in a and not in b under the same suite.
+// namesakes returns, for each name, the suites in a that b lacks.
 func namesakes(a, b map[testKey]*seen) map[string][]string {
 	out := map[string][]string{}
 	for k := range a {

@@ -18,7 +18,7 @@ import (
 // Format is a kind of test report.
 type Format string
 
-// Formats. The values are what a result calls them.
+// Formats as results name them.
 const (
 	None   Format = ""
 	GoJSON Format = "go test -json"
@@ -33,12 +33,11 @@ type Test struct {
 	Suite, Name string
 	Status      workorder.TestStatus
 	Duration    time.Duration
-	// Text is the beginning of what it said when it failed.
+	// Text is the beginning of its output when it failed.
 	Text string
-	// Flaky says that the runner repeated the test and the results differed.
+	// Flaky means that the runner repeated the test with another result.
 	Flaky bool
-	// Whole says that this is no test but the failure of its whole suite: it did
-	// not build, could not be loaded, or ended before all tests had run.
+	// Whole means that this is the failure of the whole suite, which did not build, load or end.
 	Whole bool
 }
 
@@ -51,27 +50,25 @@ type Report struct {
 }
 
 const (
-	// maxReport bounds the bytes of one report. The largest seen in the wild, with
-	// captured output of some 50,000 tests, are around 40 MB.
+	// maxReport bounds one report, in bytes; the largest known are around 40 MB.
 	maxReport = 64 << 20
-	// maxTests bounds the tests of a report; it is far above the largest known suites of one command.
+	// maxTests bounds the tests of a report.
 	maxTests = 200_000
-	// maxName bounds a suite's and a test's name, in bytes. Parametrised tests carry their arguments in it.
+	// maxName bounds a suite's and a test's name, in bytes, with its arguments.
 	maxName = 400
-	// textLines and textBytes bound the text of a failure: what fits on a screen.
+	// textLines and textBytes bound the text of a failure.
 	textLines = 12
 	textBytes = 1200
 	// maxDepth bounds how deep suites nest in a report.
 	maxDepth = 64
-	// wholeSuite is the name of the entry that stands for a suite as such.
+	// wholeSuite is the name of the entry for a suite itself.
 	wholeSuite = "(suite)"
 )
 
-// errTooLarge ends a report of more than maxReport bytes.
+// errTooLarge means that a report has more than maxReport bytes.
 var errTooLarge = fmt.Errorf("the report has more than %d MiB, the rest was not read", maxReport>>20)
 
-// Parse reads a report. The tests read so far come back beside an error too: a
-// runner that was killed leaves half a report.
+// Parse reads a report. With an error it returns the tests so far: a killed runner leaves a part.
 func Parse(format Format, r io.Reader) (*Report, error) {
 	rep := &Report{Format: format}
 	in := &bounded{r: r, left: maxReport}
@@ -95,7 +92,7 @@ func Parse(format Format, r io.Reader) (*Report, error) {
 	return rep, nil
 }
 
-// Counts are the numbers of tests by their ending.
+// Counts returns the numbers of tests by their ending.
 func (r *Report) Counts() workorder.TestCounts {
 	var c workorder.TestCounts
 	for _, t := range r.Tests {
@@ -111,8 +108,7 @@ func (r *Report) Counts() workorder.TestCounts {
 	return c
 }
 
-// Trim takes a folder's path off the names of suites, so that those of two
-// checkouts are alike.
+// Trim removes a directory from the names of suites, so that those of two checkouts are equal.
 func (r *Report) Trim(dir string) {
 	if dir = strings.TrimRight(dir, "/"); dir == "" {
 		return
@@ -122,7 +118,7 @@ func (r *Report) Trim(dir string) {
 	}
 }
 
-// add appends a test whose names and text are still as the report has them.
+// add appends a test with the report's names and text.
 func (r *Report) add(t Test) {
 	if len(r.Tests) >= maxTests {
 		r.More++
@@ -138,8 +134,7 @@ func (r *Report) add(t Test) {
 	r.Tests = append(r.Tests, t)
 }
 
-// number gives each further test of the same name a number. Go repeats
-// tests under their name (-count), which parseGo has put together before.
+// number numbers further tests of the same name; parseGo has joined Go's repetitions (-count) before.
 func (r *Report) number() {
 	type key struct{ suite, name string }
 	seen := make(map[key]int, len(r.Tests))
@@ -167,10 +162,10 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// escapes are the sequences that colour a terminal or set its title.
+// escapes are terminal sequences for colours and titles.
 var escapes = lazyregexp.New("\x1b(?:\\[[0-9;?]*[ -/]*[@-~]|\\][^\x07\x1b]{0,200}(?:\x07|\x1b\\\\)?|[@-Z\\\\-_])")
 
-// printable drops what a terminal or a browser would act on instead of showing.
+// printable drops characters on which a terminal or a browser would act.
 func printable(s string) string {
 	if strings.Contains(s, "\x1b") {
 		s = escapes.ReplaceAllString(s, "")
@@ -184,7 +179,7 @@ func oneLine(s string, n int) string {
 	return texts.Short(texts.Words(printable(texts.Short(s, 4*n))), n)
 }
 
-// text is the beginning of a failure's words.
+// text returns the beginning of a failure's output.
 func text(s string) string {
 	s = printable(texts.Short(s, 8*textBytes))
 	var lines []string
@@ -200,7 +195,7 @@ func text(s string) string {
 	return strings.TrimRight(texts.Short(strings.Join(lines, "\n"), textBytes), " \t\n")
 }
 
-// seconds is a duration that a report gives in seconds; 0 for nonsense.
+// seconds returns a report's duration; 0 if it is invalid.
 func seconds(f float64) time.Duration {
 	const day = 24 * 60 * 60
 	if !(f > 0 && f < 30*day) {

@@ -5,12 +5,11 @@ import (
 	"strconv"
 )
 
-// numbers are what differs in the names of tests that say their arguments: addresses, times, ports.
+// numbers are the varying parts of tests' names: addresses, times, ports.
 var numbers = regexp.MustCompile(`0x[0-9a-fA-F]+|[0-9]+`)
 
-// steady gives tests whose names are others in each run (an address or the time is in them) one name for all runs, so that the same
-// test is compared and does not count as one that comes and goes. Base has to show that it is so, by two runs that the task had no
-// part in: a task that renames tests hides none. The reports that are given stay as they are.
+// steady gives tests whose names vary between runs one name, so that they are compared. Two runs of base must show that
+// they vary, so that a task that renames tests hides none. The given reports stay unchanged.
 func steady(base, head []*Report) (b, h []*Report) {
 	runs := 0
 	in := map[testKey]int{} // runs that have a test of that name
@@ -58,7 +57,7 @@ func steady(base, head []*Report) (b, h []*Report) {
 
 func form(t Test) testKey { return testKey{t.Suite, numbers.ReplaceAllString(t.Name, "0")} }
 
-// renamed are reports in which the names that are in one run only have the form's name, where each run has as many of it.
+// renamed returns reports in which names of one run only have the form's name, if each run has as many of it.
 func renamed(reps []*Report, in map[testKey]int, forms map[testKey][]int) []*Report {
 	all := make([]*Report, len(reps))
 	for i, r := range reps {

@@ -12,9 +12,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// tapReader reads the Test Anything Protocol, versions 13 and 14. A sub-test is
-// indented, and the point that sums it up follows it, or comes before it and opens
-// a brace (node-tap, vitest).
+// tapReader reads the Test Anything Protocol, versions 13 and 14. A sub-test is indented; its point follows it, or
+// precedes it and opens a brace (node-tap, vitest).
 type tapReader struct {
 	rep    *Report
 	levels []*tapLevel // the open ones, the outermost first
@@ -112,10 +111,10 @@ func (t *tapReader) line(raw string) {
 	}
 }
 
-// result takes a line for a test point, or says that it is none.
+// result parses a line as a test point, or returns that it is none.
 func (t *tapReader) result(indent int, body string) bool {
 	m := tapResult.FindStringSubmatch(body)
-	// "ok  	example.org/pkg	0.1s" is plain go test, and not a point.
+	// "ok  	example.org/pkg	0.1s" is plain go test.
 	if m == nil || m[2] == "" && m[3] != "" && !strings.HasPrefix(m[3], "-") && !strings.HasPrefix(m[3], "#") {
 		return false
 	}
@@ -130,7 +129,7 @@ func (t *tapReader) result(indent int, body string) bool {
 		p.status = workorder.TestFailed
 	}
 	if loc := tapDirective.FindStringSubmatchIndex(rest); loc != nil && (loc[0] == 0 || rest[loc[0]-1] != '\\') {
-		// A TODO may fail and is not held against the run; it is no proof either.
+		// A failing TODO does not count; it is no proof either.
 		p.status = workorder.TestSkipped
 		rest = rest[:loc[0]]
 	}
@@ -176,7 +175,7 @@ func (t *tapReader) planned(indent int, body string) bool {
 	return true
 }
 
-// level is the open level at an indentation; deeper ones end here.
+// level returns the open level at an indentation and ends deeper ones.
 func (t *tapReader) level(indent int) *tapLevel {
 	if len(t.levels) == 0 {
 		t.levels = []*tapLevel{{plan: -1}}
@@ -200,7 +199,7 @@ func (t *tapReader) closeTo(indent int) {
 	}
 }
 
-// close ends the innermost level and gives its points to the one around it.
+// close ends the innermost level and adds its points to the outer one.
 func (t *tapReader) close() {
 	n := len(t.levels) - 1
 	l, outer := t.levels[n], t.levels[n-1]
@@ -232,8 +231,7 @@ func (t *tapReader) diagnostic(body string) {
 	}
 }
 
-// emit adds the tests of a point. A group is a test of its own only when it
-// failed and none inside did.
+// emit adds the tests of a point. A group counts only if it failed and none of its tests did.
 func (t *tapReader) emit(p *tapPoint, path []string) {
 	if len(p.inside) == 0 {
 		t.rep.add(Test{

@@ -11,7 +11,7 @@ import (
 // re is short, for tables of patterns.
 var re = lazyregexp.New
 
-// testNames are how the files of a language's tests are called: file matches their base name, dir a directory on the way to them.
+// testNames match a language's test files: file by base name, dir by a directory above them.
 type testNames struct{ file, dir *lazyregexp.Pattern }
 
 var (
@@ -46,7 +46,7 @@ func isProgram(p string) bool {
 	return ok
 }
 
-// isTest reports whether a test runner would look for tests in a file, by its name.
+// isTest reports whether a file is a test file by its name.
 func isTest(p string) bool {
 	names, ok := programs[path.Ext(p)]
 	if !ok {
@@ -62,7 +62,7 @@ func isTest(p string) bool {
 var ignoredByGo = re(`/testdata/|/_|/\.[^/]*$`)
 
 var (
-	// testData matches what tests read or load, expectation the files with the output that they expect.
+	// testData matches files that tests read, expectation those with expected output.
 	testData = re(`(?:^|/)(?:testdata|fixtures|__\w+__|tests?|e2e)/|(?:^|/)conftest\.py$|(?:^|/)spec/.*\.rb$`)
 
 	expectation = re(`(?i)(?:^|/)(?:goldens?|golden[-_]files|snapshots?|expected|approvals?)/|\.snap$|\.ambr$|\.approved\.\w+$` +

@@ -11,15 +11,14 @@ import (
 	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// ReportCommand is a command line that makes its runner report, where the runner is a known one.
+// ReportCommand is a command line whose runner writes a report if it is known.
 type ReportCommand struct {
 	Line string
-	// Prints is the format of a report that takes the place of the output for people; None if the command prints as before.
+	// Prints is the format of a report that replaces the output for people; None if the output stays.
 	Prints Format
 }
 
-// asks are the runners that can be asked, by how their command line begins. A line that is more than one plain command is not
-// changed: options at its end could be another program's.
+// asks are the known runners by the beginning of their command line. Lines with more than one plain command stay unchanged.
 var asks = []struct {
 	begins *lazyregexp.Pattern
 	has    string // an option by which the line asks already
@@ -43,7 +42,7 @@ var asks = []struct {
 	}},
 }
 
-// The files that asked runners write, in the clean checkout that they run in: names that Find looks for.
+// Report files in the clean checkout, with names that Find knows.
 const (
 	askedFile = "sandbox-agent-junit.xml"
 	askedJSON = "sandbox-agent-jest.json"
@@ -55,8 +54,8 @@ const joins = "|;&<>`\n\\"
 // script is a command that runs a script of package.json.
 var script = lazyregexp.New(`^(npm|pnpm|yarn|bun)(?: run)? ([A-Za-z0-9:_-]+)$`)
 
-// WithReport is the command line with the options by which its runner reports; the line itself for a runner that is not known, or that
-// is asked already. manifest is the repository's package.json, whose scripts the line may run; empty means there is none.
+// WithReport returns the command line with options for a report; unchanged if the runner is unknown or writes one
+// already. manifest is the repository's package.json, empty if there is none.
 func WithReport(line string, manifest []byte) ReportCommand {
 	line = strings.TrimSpace(line)
 	if m := script.FindStringSubmatch(line); m != nil {
@@ -74,7 +73,7 @@ func WithReport(line string, manifest []byte) ReportCommand {
 	return ask(line)
 }
 
-// scriptOf is a script of a package.json; empty if it has none of that name.
+// scriptOf returns a script of a package.json; empty if it has none of that name.
 func scriptOf(manifest []byte, name string) string {
 	var m struct {
 		Scripts map[string]string `json:"scripts"`
@@ -97,7 +96,7 @@ func ask(line string) ReportCommand {
 	return ReportCommand{Line: line}
 }
 
-// Readable writes what a command would have printed without being asked for a report in place of it.
+// Readable writes the output that a command would have printed without a report.
 func Readable(format Format, in io.Reader, out io.Writer) error {
 	if format != GoJSON {
 		_, err := io.Copy(out, in)
@@ -110,7 +109,7 @@ func Readable(format Format, in io.Reader, out io.Writer) error {
 			fmt.Fprintln(w, string(line)) // of the build, or of something else
 			return
 		}
-		// Only what people read without -v: what belongs to no test, and the end of those that did not pass.
+		// Output of no test, and the end of tests that did not pass, as without -v.
 		if e.Output != "" && (e.Test == "" || !strings.HasPrefix(e.Output, "=== ")) {
 			fmt.Fprint(w, e.Output)
 		}
