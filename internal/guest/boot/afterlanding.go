@@ -7,8 +7,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// AfterLanding bounds all steps behind the push, and the end of the inner engine. PID 1 and the host treat a run that takes
-// longer as stuck. unbound is a step that has no limit; empty if each has.
+// AfterLanding bounds all steps after the push, and the end of the inner engine, in time. unbound is a step without a
+// limit; empty if each has one.
 func (r *Runner) AfterLanding() (most time.Duration, unbound workorder.StepName) {
 	most, unbound = r.list().Longest(workorder.StepPush)
 	return most + workorder.EngineGrace, unbound

@@ -12,8 +12,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// commitTime bounds the commit after the agent. A hundred thousand new files take
-// a minute. An agent can make git hang, and validation must keep its time.
+// commitTime bounds the commit after the agent: an agent can make git hang, and validation must keep its time.
 const commitTime = 3 * time.Minute
 
 // begin marks the containers, adapts the order to this attempt and starts saving.
@@ -58,8 +57,7 @@ func (b *worker) watchLease() {
 	}()
 }
 
-// prepare adapts the order to the task's earlier attempts. It returns an error
-// if no time or budget is left.
+// prepare adapts the order to the task's earlier attempts. It returns an error if no time or budget is left.
 func (b *worker) prepare() error {
 	c := b.prep.cloned
 	if c == nil || c.Restored == nil {
@@ -125,7 +123,6 @@ func neverBegan(end AgentEnd) bool {
 	return false
 }
 
-// recordAgent writes the agent's end into the result.
 func (b *worker) recordAgent() {
 	end := b.agentEnd
 	b.Rec.Update(func(r *workorder.Result) {
@@ -137,8 +134,7 @@ func (b *worker) recordAgent() {
 	}
 }
 
-// keepAgentsWork commits and pushes the agent's changes before validation, because validation leaves other
-// files and can take long.
+// keepAgentsWork commits and pushes the agent's changes before validation, which leaves other files and can take long.
 func (b *worker) keepAgentsWork(ctx context.Context) {
 	if err := b.Rec.ReleaseForLanding(); err != nil {
 		b.Rec.Warn(err.Error())
@@ -183,7 +179,6 @@ const (
 	whyNoChecks = "there is nothing to validate in a plan"
 )
 
-// takePlan reads the agent's plan.
 func (b *worker) takePlan() {
 	text, path, err := b.Task.Plan()
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// answerTime bounds posting the answers on the forge, rate limits included. answersTime bounds collecting them: reading
-// commit messages and a file.
+// answerTime bounds posting the answers, rate limits included; answersTime bounds collecting them.
 const (
 	answerTime  = 3 * time.Minute
 	answersTime = 15 * time.Second
@@ -22,16 +21,14 @@ const (
 type Answerer interface {
 	// Answers returns the outcome of each item, from the commits up to head and the agent's reasons.
 	Answers(ctx context.Context, review *workorder.Review, head string) ([]workorder.ReviewAnswer, error)
-	// Post posts the answers of r.Review on the forge. why is not empty if it did not try. It returns the answers
-	// with their outcome, also with an error.
+	// Post posts the answers of r.Review on the forge and returns them with their outcome, also with an error. why is
+	// the reason if it did not try.
 	Post(ctx context.Context, review *workorder.Review, r *workorder.Result) (answers []workorder.ReviewAnswer, why string, err error)
-	// RemoveAnswered records which feedback items are answered. An item is dropped from the task's state, once the attempt is released,
-	// if its reply is on the forge and no later attempt has to work on it.
+	// RemoveAnswered removes feedback items from the task's state whose reply is on the forge, once the attempt is released.
 	RemoveAnswered(r *workorder.Result)
 }
 
-// review returns the feedback that this attempt works on: from the order, or unanswered from an earlier attempt.
-// It is nil if there is none or the run has another purpose.
+// review returns the feedback that this attempt works on; nil if there is none or the run has another purpose.
 func (b *reporter) review() *workorder.Review {
 	if b.Answers == nil || b.prep.cloned == nil || b.prep.cloned.State == nil {
 		return nil
@@ -52,8 +49,7 @@ func (b *reporter) nothingToAnswer() string {
 	}
 }
 
-// answer replies to the reviewers. The work has landed and was proven; a forge that cannot be reached
-// does not change the run's status, and the step says how to answer later.
+// answer replies to the reviewers. A failure does not change the run's status, and the step says how to answer later.
 func (b *reporter) answer(context.Context) error {
 	review := b.review()
 	r := b.Rec.Result()
@@ -101,8 +97,8 @@ func (b *reporter) post(review *workorder.Review, r *workorder.Result) error {
 	return nil
 }
 
-// keepsLease reports whether this box keeps the task's lease after landing. Until the answers are posted,
-// no other box may take the feedback on, or it would be answered twice. A run that is being stopped posts no answers.
+// keepsLease reports whether this box keeps the lease after landing until the answers are posted, so that no other box
+// answers the same feedback. A run that is being stopped posts no answers.
 func (b *reporter) keepsLease() bool {
 	return b.review() != nil && b.work.ran && !errors.Is(context.Cause(b.contexts.run), errStopSignal)
 }

@@ -54,10 +54,9 @@ type Runner struct {
 	landBy atomic.Pointer[time.Time] // deadline for landing in a run that is being stopped; nil if it is not
 }
 
-// phaseContexts are the contexts of the steps. run ends with the time limit and the first stop signal; land ends with
-// the time for landing and a second signal; after ends with the first stop signal alone. Once the work has landed, a
-// hanging forge must not turn the run into a lost one. The time limit is the agent's and does not apply to the pull
-// request.
+// phaseContexts are the contexts of the steps. run ends with the time limit and the first stop signal; land with the
+// time for landing and a second signal; after with the first stop signal alone, so that a hanging forge does not lose a
+// landed run.
 type phaseContexts struct{ run, land, after context.Context }
 
 // shutdown returns the time that is left for a stop.
@@ -112,9 +111,8 @@ func (r *Runner) Run(ctx context.Context) int {
 	return workorder.ExitCode(r.land.end.Status, r.land.end.EndedBy)
 }
 
-// watchSignals interrupts the run at the first signal; landing then has its part of the shutdown time. A later SIGINT ends landing
-// at once; a second SIGTERM does not, because programs that signal a process and its group send it twice.
-// While the agent is asked to stop, its work so far is pushed.
+// watchSignals interrupts the run at the first signal; landing then has its part of the shutdown time. A later SIGINT
+// ends landing at once; a second SIGTERM does not, because some programs send it twice.
 func (r *Runner) watchSignals(interrupt, hurry context.CancelCauseFunc) {
 	s, ok := <-r.Signals
 	for ok && s == initd.LongStop { // PID 1 passes it on when it arrives, and again before the stop
@@ -157,8 +155,7 @@ func (r *Runner) landsBy(stopped time.Time) time.Time {
 	return by
 }
 
-// burst is the time after the first signal in which further signals count as
-// the same request: some programs send several to stop a box.
+// burst is the time after the first signal in which further signals count as the same request.
 func (r *Runner) burst() time.Duration {
 	if r.Burst > 0 {
 		return r.Burst

@@ -10,8 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// copyEarlier copies the earlier attempt's result into r, the result of a run that executed nothing. Cost and identity
-// stay this box's own; files that are stored elsewhere are not named.
+// copyEarlier copies the earlier attempt's result into r. Cost and identity stay this box's own.
 func copyEarlier(e *claim.DoneError, r *workorder.Result) {
 	a, s := &e.Attempt, e.State
 	r.Mode, r.Attempt, r.ResumeAt, r.Plan = a.Mode, a.Number, a.ResumeAt, a.Plan
@@ -33,7 +32,7 @@ func copyEarlier(e *claim.DoneError, r *workorder.Result) {
 }
 
 const (
-	// resultTime bounds pushing the result and some logs to the remote: a few hundred kB, rarely more. The host takes the same files.
+	// resultTime bounds pushing the result and some logs to the remote. The host takes the same files.
 	resultTime = 30 * time.Second
 	// resultHurry bounds it in a run that is being stopped; it comes out of the landing's remaining time.
 	resultHurry = 2 * time.Second
@@ -41,8 +40,7 @@ const (
 	resultLeast = time.Second
 )
 
-// keepResult pushes the written result to the remote. It does not prolong a stop: there it gets the landing's remaining time,
-// and the result in the output stays authoritative.
+// keepResult pushes the written result to the remote. During a stop it gets the landing's remaining time.
 func (b *lander) keepResult(context.Context) {
 	if b.Order.Repo == "" || b.end.told != nil {
 		return

@@ -11,7 +11,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// ending is why and how the run ended, before landing.
 type ending struct {
 	workorder.Ending       // without Status: the verdict follows once the commits are known
 	cause            error // why the run was cut short

@@ -10,8 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Engine is the inner Docker engine. Listen must be called first. Start may be called
-// several times and starts it once.
+// Engine is the inner Docker engine. Call Listen first; Start may be called several times.
 type Engine interface {
 	// Listen creates the socket. Clients that connect wait until the engine runs.
 	Listen(ctx context.Context) error
@@ -19,8 +18,7 @@ type Engine interface {
 	Start(ctx context.Context) error
 	// StartOnDemand waits for the first client and then starts the engine.
 	StartOnDemand(ctx context.Context) error
-	// Mark records the containers that exist before code of the repository first runs: the ones that the project declares.
-	// It may be called again.
+	// Mark records the containers that the project declares, before code of the repository first runs.
 	Mark(ctx context.Context) error
 	// Describe writes the engine's details into the result.
 	Describe(*workorder.Platform)
@@ -32,18 +30,15 @@ type Engine interface {
 type StandaloneServer interface {
 	// Restarted reports whether the box was prepared before and is being restarted.
 	Restarted() bool
-	// Serve marks the box as ready, and serves clients until ctx ends or the box is released; over is the
-	// reason.
+	// Serve marks the box as ready, and serves clients until ctx ends or the box is released; over is the reason.
 	Serve(ctx context.Context) (over, err error)
 }
 
 // PolicyEnforcer is the network policy of the box and its gateways.
 type PolicyEnforcer interface {
-	// Up applies the policy and opens the gateway. Call it before any
-	// untrusted code; an error ends the run.
+	// Up applies the policy and opens the gateway, before any untrusted code; an error ends the run.
 	Up(ctx context.Context) error
-	// Seal applies the policy to the inner engine, too, which until then may fetch
-	// the images of declared services. Call it before untrusted code.
+	// Seal applies the policy to the inner engine, too, after it has fetched the images of declared services.
 	Seal(ctx context.Context) error
 	// Report writes the contacted and the refused hosts into the result.
 	Report(*workorder.Result)
@@ -53,22 +48,20 @@ type PolicyEnforcer interface {
 
 // Packages installs packages of the distribution.
 type Packages interface {
-	// Install installs the packages.
 	Install(ctx context.Context, names []string) error
 }
 
 // Tools installs compilers, runtimes and package managers in the versions that the project chooses.
 type Tools interface {
-	// Install installs the tools and returns the variables that commands need to use them, including PATH. The
-	// error names each unavailable tool; the variables are for the others.
+	// Install installs the tools and returns the variables that commands need. The error names each unavailable tool;
+	// the variables are for the others.
 	Install(ctx context.Context, asked map[string]string) (env map[string]string, err error)
 }
 
 // Services controls the containers that the task needs.
 type Services interface {
-	// Up creates all services and returns when each is ready or has failed. down names the failed ones; if the
-	// project declared them, that is all of them. Detected ones are dropped, and the others stay in use. If err
-	// is non-nil, no service is.
+	// Up creates all services and returns when each is ready or has failed. down names the failed ones: all if the
+	// project declared them, otherwise those that were dropped. If err is non-nil, no service runs.
 	Up(ctx context.Context) (down, err error)
 	// Reset resets the engine and the services to their state after Up.
 	Reset(ctx context.Context) error
@@ -91,15 +84,13 @@ type Repository interface {
 
 // Checkout makes the work tree.
 type Checkout interface {
-	// Clone takes the task's lease on the remote and makes the work tree; for a continued task, as it was left.
-	// The lease is renewed until Land or Release.
-	// An error may implement EndedByer; a *claim.DoneError means that the order only asks for an earlier result.
+	// Clone takes the task's lease and makes the work tree; for a continued task, as it was left. The lease is renewed
+	// until Land or Release. An error may implement EndedByer; a *claim.DoneError means that the order asks for an
+	// earlier result.
 	Clone(ctx context.Context) (rootgit.CloneResult, error)
-	// Recheckout checks out once more the commit that the work tree started from, and restored changes on top, into
-	// a work tree that has lost its files.
+	// Recheckout restores a work tree that has lost its files to its first commit and restored changes.
 	Recheckout(ctx context.Context) error
-	// Restorer records how the work tree differs from its commit. undo reverts later changes, except to files that
-	// git ignores.
+	// Restorer records how the work tree differs from its commit. undo reverts later changes, except to ignored files.
 	Restorer(ctx context.Context) (undo func(context.Context) error, err error)
 	// RecordSetupFiles records the files that setup left in the work tree, which are not the agent's work.
 	RecordSetupFiles(ctx context.Context) error
@@ -111,13 +102,11 @@ type Checkout interface {
 type Saving interface {
 	// Save starts saving the work tree and its commits periodically.
 	Save()
-	// Push pushes the current commits and then new ones in the background.
-	// Unless commitsOnly is set, work tree snapshots continue.
+	// Push pushes the current commits and then new ones in the background. Unless commitsOnly is set, snapshots continue.
 	Push(ctx context.Context, commitsOnly bool)
 	// SaveNow saves at once, concurrently with other work.
 	SaveNow()
-	// StopSaving ends Save and waits, until ctx ends, for a save under way.
-	// Call it before Commit.
+	// StopSaving ends Save and waits, until ctx ends, for a save under way. Call it before Commit.
 	StopSaving(ctx context.Context)
 	// AnnounceStop tells that the box is being stopped, and the time left for keeping unpushed work as files.
 	AnnounceStop(files time.Duration)
@@ -125,14 +114,11 @@ type Saving interface {
 
 // Landing brings the work to the remote, or keeps it as files.
 type Landing interface {
-	// Commit commits all changes it can. The error lists the paths that it could not commit. Without changes it
-	// returns nil.
+	// Commit commits all changes it can. The error lists the other paths. Without changes it returns nil.
 	Commit(ctx context.Context) error
-	// Archive saves the paths that Commit left, or the whole work tree, as a file of the
-	// output and returns its path there. It has its own time limit.
+	// Archive saves the paths that Commit left, or the whole work tree, as a file of the output, within its own time limit.
 	Archive(ctx context.Context, whole bool) (path string, err error)
-	// Land pushes the branch and reports. It may be called again. end tells how the
-	// remote records the attempt if the push succeeds.
+	// Land pushes the branch and reports. It may be called again. end returns how the remote records the attempt.
 	Land(ctx context.Context, baseSHA string, end land.RecordAttempt) land.Result
 }
 
@@ -140,8 +126,7 @@ type Landing interface {
 type Lease interface {
 	// Lost is closed when another box holds it.
 	Lost() <-chan struct{}
-	// Release records on the remote how the attempt ended, unless Land has, and
-	// returns the lease. It does nothing if Clone did not take it.
+	// Release records on the remote how the attempt ended, unless Land has, and returns the lease that Clone took.
 	Release(ctx context.Context, end workorder.Attempt) error
 }
 
@@ -151,12 +136,11 @@ type Publishing interface {
 	Changes(ctx context.Context, base, head string) (map[string][]workorder.FileChange, error)
 	// Surface lists a branch's changes to files that run on a reviewer's or a CI's machine.
 	Surface(ctx context.Context, base, head string) ([]workorder.SurfaceFinding, error)
-	// Evidence pushes files of the output to a separate ref and returns the commit that holds them at their
-	// paths. left lists the files that it does not hold. Call it after Land.
+	// Evidence pushes files of the output to a separate ref and returns the commit with them; left lists the omitted
+	// ones. Call it after Land.
 	Evidence(ctx context.Context, paths []string) (sha string, left []string, err error)
-	// Result pushes result, events and logs of the output to the remote. Call it once the result is written.
-	// left lists the files that did not fit. It does nothing if Clone did not take the lease or the lease is
-	// lost.
+	// Result pushes result, events and logs of the output to the remote once the result is written; left lists the
+	// files that did not fit. It does nothing without the lease.
 	Result(ctx context.Context) (left []string, err error)
 }
 
@@ -164,11 +148,9 @@ type Publishing interface {
 type Prover interface {
 	// RecordBaseline copies the image's contents of paths that the task's code can write. Call it before any such code.
 	RecordBaseline(ctx context.Context) error
-	// RunBase runs the checks on the commit in the work tree, to fill caches and so that Prove need not run them
-	// there. Call it after setup, before any code of the task.
+	// RunBase runs the checks on the commit in the work tree, for Prove and for caches. Call it before any code of the task.
 	RunBase(ctx context.Context, commit string)
-	// Prove runs the checks on both commits in clean checkouts. It ends with ctx; the proof is never nil.
-	// evidence lists the files that it left in the output.
+	// Prove runs the checks on both commits in clean checkouts; the proof is never nil. evidence lists its files in the output.
 	Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error)
 	// Checks is Prove without pages and other evidence.
 	Checks(ctx context.Context, base, head string) (*workorder.Proof, error)
@@ -176,16 +158,14 @@ type Prover interface {
 
 // SetupCache caches the files that setup left, for later boxes.
 type SetupCache interface {
-	// Skippable is called before setup. It returns how many of its commands, from the first on, need not run,
-	// because their results exist already.
+	// Skippable returns how many of setup's first commands need not run, because their results exist.
 	Skippable(ctx context.Context) int
 	// Restored reports whether files of an earlier setup are in the work tree or the home.
 	Restored() bool
-	// Clear removes those files, also from the home; the work tree then has no files. Nothing of this box will
-	// be cached. After an error the work tree is unusable.
+	// Clear removes those files, also from the home and the work tree; then this box caches nothing. After an error the
+	// work tree is unusable.
 	Clear() error
-	// CheckQuiet waits for processes that setup left. The error explains why nothing can be cached: some keep
-	// running.
+	// CheckQuiet waits for processes that setup left. The error explains why nothing can be cached.
 	CheckQuiet(ctx context.Context) error
 	// SetAside separates the temporary files of setup from those written from now on. Called again, it removes the latter.
 	SetAside() error
@@ -193,9 +173,9 @@ type SetupCache interface {
 	ClearScratch() error
 	// WouldSave reports whether Save would cache anything.
 	WouldSave() bool
-	// Save caches the files that setup left. Call it on a task's first commit, before any code that must not
-	// write to later boxes. whole means that setup changed nothing outside of these directories. why is the
-	// reason if nothing is cached. After an error the work tree is unusable.
+	// Save caches the files that setup left, on a task's first commit and before any code of the task. whole means that
+	// setup changed nothing outside of these directories. why is the reason if nothing is cached. After an error the
+	// work tree is unusable.
 	Save(ctx context.Context, whole bool) (why, err error)
 	// Close releases this box's share. It is called last.
 	Close() error
@@ -203,8 +183,7 @@ type SetupCache interface {
 
 // Forge opens the branch's pull request.
 type Forge interface {
-	// Open opens or updates it. why is the reason if it did not try, else empty.
-	// An error may come together with an open pull request.
+	// Open opens or updates it. why is the reason if it did not try. An error may come with an open pull request.
 	Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR, why string, warnings []string, err error)
 }
 
@@ -219,16 +198,14 @@ type Task interface {
 	Continue(c rootgit.CloneResult)
 	// Agent runs the harness until it ends.
 	Agent(ctx context.Context) AgentEnd
-	// Repair runs the harness once more, after checks failed. round counts from 1; used is the attempt's usage
-	// so far. The returned end has the usage of this round alone.
+	// Repair runs the harness again after checks failed. round counts from 1; used is the attempt's usage so far. The
+	// end has the usage of this round alone.
 	Repair(ctx context.Context, round int, checks []workorder.Validation, used workorder.Usage) AgentEnd
-	// Plan returns the agent's plan and the file of the output that holds it. Call it after Agent, in
-	// ModePlan only.
+	// Plan returns the agent's plan and its file in the output. Call it after Agent, in ModePlan only.
 	Plan() (text, path string, err error)
 	// Validate runs every validate command.
 	Validate(ctx context.Context) []workorder.Validation
-	// Verdict derives the run's ending from the agent's end, the validation and the number
-	// of commits. cause is why the run was cut short, or nil.
+	// Verdict derives the run's ending. cause is why the run was cut short, or nil.
 	Verdict(checks []workorder.Validation, commits int, cause error) workorder.Ending
 	// Note adds a note about the sandbox to the agent's prompt.
 	Note(text string)

@@ -15,11 +15,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// commit commits the agent's leftovers.
 func (b *lander) commit(ctx context.Context) error {
 	err := b.Repo.Commit(ctx)
-	// Git cannot add later what it cannot add now. Trying again after
-	// validation would only commit the files that validation left.
+	// Trying again after validation would only commit the files that validation left.
 	b.work.left = nil
 	if _, partly := errors.AsType[*tree.UncommittedError](err); partly {
 		b.work.left, b.work.committed = err, true
@@ -53,8 +51,7 @@ func (b *lander) nothingToPush() string {
 	return ""
 }
 
-// push pushes the work, whatever the ending was. A second signal, or the end of landing's share of the
-// shutdown time after a first one, cuts it short: then the work is kept as files.
+// push pushes the work, whatever the ending was. If it is cut short, the work is kept as files.
 func (b *lander) push(context.Context) error {
 	limit := workorder.LandLimit
 	if errors.Is(context.Cause(b.contexts.run), errStopSignal) {
@@ -63,15 +60,13 @@ func (b *lander) push(context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(b.contexts.land, limit, fmt.Errorf("landing took longer than %s", limit))
 	defer cancel()
 	b.unreserve()
-	// A push under way now contains all of the agent's work, the commits and a checkpoint. Interrupting it would
-	// waste it, and the remaining work is small.
+	// A push under way has all of the agent's work. Interrupting it would waste it.
 	settle, settled := context.WithTimeout(ctx, limit*7/8)
 	b.Repo.StopSaving(settle)
 	settled()
 	left := b.work.left
 	if !b.work.committed && (b.Rebaser == nil || b.move.moved) { // in the middle of a rebase a commit would contain its conflicts
-		// A separate slice of time: the existing commits have to land, however long
-		// the search for other changes takes.
+		// A separate slice of time: the existing commits have to land, however long the search for changes takes.
 		slice, done := context.WithTimeoutCause(ctx, limit/2, fmt.Errorf("not done within %s", limit/2))
 		if left = b.commit(slice); left == nil {
 			left = b.work.left
@@ -100,7 +95,6 @@ func (b *lander) push(context.Context) error {
 	return err
 }
 
-// landed records the outcome of the landing.
 func (b *lander) landed(l land.Result) {
 	b.result = l
 	b.move.rebaseLanded(&b.result)

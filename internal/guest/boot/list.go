@@ -11,8 +11,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// The budgets bound hanging steps; they are not expectations. Each is several times what the slowest measured
-// machine needs.
+// The budgets bound hanging steps: each is several times what the slowest measured machine needs.
 const (
 	boxBudget            = 15 * time.Second
 	dockerBudget         = 60 * time.Second
@@ -97,7 +96,6 @@ type (
 	reporter struct{ *Runner }
 )
 
-// phases are the phases of one attempt.
 type phases struct {
 	prep   *preparer
 	setup  *setupRunner
@@ -107,7 +105,6 @@ type phases struct {
 	report *reporter
 }
 
-// begin creates the phases, once.
 func (r *Runner) begin() {
 	if r.prep == nil {
 		r.phases = phases{&preparer{Runner: r}, &setupRunner{r}, &worker{Runner: r}, &mover{Runner: r}, &lander{Runner: r}, &reporter{r}}
@@ -197,8 +194,7 @@ func (b *preparer) packagesStep() *pipeline.Step {
 	}
 }
 
-// toolsStep comes after the packages: both may need the distribution's package manager, which runs only once
-// at a time.
+// toolsStep comes after the packages: both may need the distribution's package manager.
 func (b *preparer) toolsStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepTools, Title: "install tools in the requested versions", After: []workorder.StepName{workorder.StepPackages},

@@ -36,8 +36,7 @@ func (b *preparer) prepareBox(ctx context.Context) error {
 	return nil
 }
 
-// startOnDemand starts the engine for the agent's first docker command. If that fails,
-// the waiting client's connection is closed and the reason becomes a warning of the run.
+// startOnDemand starts the engine for the first docker command. A failure closes the client's connection and is a warning.
 func (b *preparer) startOnDemand(ctx context.Context) {
 	if err := b.Engine.StartOnDemand(ctx); err != nil {
 		b.Rec.Warn(fmt.Sprintf("the inner Docker engine did not start: %v", err))
@@ -123,8 +122,7 @@ func (b *setupRunner) run(ctx context.Context) error {
 	return nil
 }
 
-// over reports whether setup starts on files of an earlier one that can be removed again: nothing in the work
-// tree exists only there.
+// over reports whether setup starts on removable files of an earlier one.
 func (b *setupRunner) over() bool {
 	return b.SetupCache != nil && b.SetupCache.Restored() && b.work.left == nil
 }
@@ -134,8 +132,7 @@ func (b *setupRunner) fresh() bool {
 	return b.prep.cloned != nil && b.prep.cloned.Restored == nil && b.prep.cloned.Head == b.prep.cloned.BaseSHA && b.Rebaser == nil
 }
 
-// empty restarts setup without the files of an earlier setup, and of this one: a command that cannot run
-// twice in one work tree (mkdir) fails there, and works in an empty one.
+// empty restarts setup without the files of an earlier setup, for a command that cannot run twice in one work tree.
 func (b *setupRunner) empty(ctx context.Context) error {
 	if err := b.SetupCache.Clear(); err != nil {
 		return err
@@ -154,9 +151,8 @@ func (b *setupRunner) empty(ctx context.Context) error {
 	return b.found("services", b.Services.Reset)(ctx)
 }
 
-// runSetup runs the commands whose results do not exist yet, and reports whether one failed that may fail.
-// over means that files of an earlier run are in the work tree: then a failure leads to another run in an
-// empty one.
+// runSetup runs the commands whose results do not exist yet, and reports whether an optional one failed. over: files of
+// an earlier run exist, and a failure leads to another run without them.
 func (b *setupRunner) runSetup(ctx context.Context, over bool) (failed bool, err error) {
 	failed, err = b.commands(ctx, over)
 	cannot, told := errors.AsType[*commandError](err)
@@ -202,9 +198,8 @@ func (b *setupRunner) commands(ctx context.Context, strict bool) (failed bool, e
 	return failed, nil
 }
 
-// keepSetup caches the files that setup left, for later boxes. Only before a new task's first commit is all
-// content the base's. again reports that the services were recreated, and that setup has commands whose
-// effect on them must be repeated.
+// keepSetup caches the files that setup left, before a new task's first commit. again: the services were recreated, and
+// setup's effect on them must be repeated.
 func (b *setupRunner) keepSetup(ctx context.Context) (again bool, err error) {
 	if b.SetupCache == nil || !b.SetupCache.WouldSave() || !b.fresh() {
 		return false, nil
@@ -248,9 +243,7 @@ func (b *setupRunner) keepSetup(ctx context.Context) (again bool, err error) {
 // warmLimit bounds running the checks to fill their caches. The caches are stored as they are by then.
 const warmLimit = 10 * time.Minute
 
-// warm runs the checks on the base. Their caches are stored, too: the agent's own runs and both sides of the
-// proof start with them. It also proves the base, for this task and for later ones on this commit. It costs
-// no more than the first of these runs would.
+// warm runs the checks on the base, which fills the caches to be stored and proves the base for this and later tasks.
 func (b *setupRunner) warm(ctx context.Context) error {
 	undo, err := b.Repo.Restorer(ctx)
 	if err != nil {
@@ -279,8 +272,7 @@ func (b *setupRunner) leave() {
 	}
 }
 
-// services starts the services. Errors outside the services themselves are never tolerated: they include the
-// network's rules.
+// services starts the services. Errors outside of the services themselves are never tolerated.
 func (b *preparer) services(ctx context.Context) error {
 	down, err := b.Services.Up(ctx)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Rebaser rebases the task's commits onto a new base. From Begin to Move the branch on the remote does not
-// change, however the run ends: work saved or landed meanwhile goes to a ref next to it.
+// Rebaser rebases the task's commits onto a new base. Until Move the branch on the remote does not change: work saved
+// or landed meanwhile goes to a ref next to it.
 type Rebaser interface {
 	// Begin rebases the commits in the work tree as far as git can by itself. An error may implement EndedByer.
 	Begin(ctx context.Context) (Rebasing, error)
@@ -30,8 +30,7 @@ type Rebaser interface {
 	Move(ctx context.Context, r *workorder.Rebased) error
 	// SideRef returns the ref that keeps the new commits if the branch did not accept them, else empty.
 	SideRef() string
-	// Comment posts a comment on the pull request about the rebased commits. why is the reason if it did not
-	// try, else empty.
+	// Comment posts a comment on the pull request about the rebased commits. why is the reason if it did not try.
 	Comment(ctx context.Context, r *workorder.Result) (why string, err error)
 }
 
@@ -65,8 +64,8 @@ func (b *mover) rebaseStep() *pipeline.Step {
 	}
 }
 
-// moveCommits rebases in a work tree that may have files of an earlier setup. Those are not the agent's work,
-// and git refuses to overwrite an uncommitted file: then it starts again without them.
+// moveCommits rebases in a work tree that may have files of an earlier setup, and starts again without them if git
+// refuses to overwrite one.
 func (b *mover) moveCommits(ctx context.Context) (Rebasing, error) {
 	if !b.setup.over() {
 		return b.Rebaser.Begin(ctx)
@@ -110,8 +109,7 @@ func (b *mover) showRebased() {
 	b.Rec.Update(func(res *workorder.Result) { res.Rebased = &r })
 }
 
-// beginRebase watches the lease and, if commits conflict, prepares the agent's task. No push comes before the checks have shown
-// that the new head is not worse than the old one.
+// beginRebase watches the lease and, if commits conflict, prepares the agent's task.
 func (b *mover) beginRebase() error {
 	x := b.rebasing
 	if x.SkipReason != "" {
@@ -175,8 +173,8 @@ func (b *mover) unresolved(why string) error {
 	))
 }
 
-// notMoved is the ending of a rebase without conflicts after which the work tree lacks the moved commits,
-// although only setup has run since, or (unknown) cannot be read.
+// notMoved is the ending of a rebase without conflicts after which the work tree lacks the moved commits, or (unknown)
+// cannot be read.
 func (b *mover) notMoved(why string, unknown bool) error {
 	status, by := workorder.StatusFailed, workorder.EndedBySetup
 	if unknown {
@@ -257,7 +255,7 @@ func (b *mover) allowMove(ctx context.Context) error {
 }
 
 // worse lists the checks that fail on the new head but not on the new base or on the old head. Without clean checkouts
-// this cannot be decided; then each failed check counts.
+// each failed check counts.
 func (b *mover) worse() (worse []string) {
 	checks := b.work.checks
 	failed := slices.DeleteFunc(slices.Clone(checks), func(v workorder.Validation) bool { return v.Passed })
@@ -337,8 +335,8 @@ func (b *mover) rebaseLanded(l *land.Result) {
 	b.showRebased()
 }
 
-// vouched is the head that the task's state may record as the task's own. A rebase that moved nothing does
-// not vouch for commits it found, such as others' commits that made the push fail.
+// vouched is the head that the task's state may record as the task's own. A rebase that moved nothing does not vouch
+// for the commits that it found.
 func (b *mover) vouched(head string) string {
 	if b.Rebaser == nil || b.moved && head == b.rebasing.Rebased.NewHead {
 		return head

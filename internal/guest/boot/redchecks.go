@@ -23,8 +23,8 @@ type judged struct {
 	fixed bool   // the check, or a test of it, went from red to green
 }
 
-// judgeCheck compares a check on base and on head. p is nil if the proof does not have it; same reports that head is base. Head is red if
-// the check fails in the work tree, or fails steadily in a clean checkout: there, files that the agent did not commit cannot help it.
+// judgeCheck compares a check on base and on head. p is nil if the proof lacks it; same: head is base. Head is red if
+// the check fails in the work tree, or fails steadily in a clean checkout.
 func judgeCheck(v *workorder.Validation, p *workorder.CheckProof, same bool) judged {
 	if p == nil {
 		p = &workorder.CheckProof{}
@@ -60,8 +60,7 @@ func judgeCheck(v *workorder.Validation, p *workorder.CheckProof, same bool) jud
 	return judged{checkRed, at + ": as before the task", fixed}
 }
 
-// fixedTests is at least how many tests went from red to green. A transition to green also counts tests that were skipped before, so that
-// only those failures of base count that no other transition can explain.
+// fixedTests is the least number of tests that went from red to green; skipped tests count only where necessary.
 func fixedTests(p *workorder.CheckProof) int {
 	if p.Base == nil || p.Base.Tests == nil || p.Head == nil || p.Head.Tests == nil {
 		return 0
@@ -83,12 +82,9 @@ func failing(tests int) string {
 	return fmt.Sprintf("%d tests fail", tests)
 }
 
-// redChecks is the only rule for failing checks. green is the verdict of the run if none fails; moved reports
-// a rebase that was allowed to move the branch, which no check prevents that fails on the old head, too.
-// strict is the project's setting; nil if it has none.
-//
-// Newly red is a failure. Red on both sides, with nothing newly red, proves nothing either way, unless the
-// task made something green.
+// redChecks is the only rule for failing checks. green is the verdict if none fails; moved: a rebase may move the
+// branch; strict is the project's setting, or nil. Newly red is a failure. Red on both sides, with nothing newly red,
+// proves nothing, unless the task made something green.
 func redChecks(
 	green workorder.Ending, strict *bool, checks []workorder.Validation, proof *workorder.Proof, same, moved bool,
 ) workorder.Ending {

@@ -9,8 +9,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// repair sends failed checks back to the agent until they pass, within the order's number of rounds and the remaining
-// budget and time.
+// repair sends failed checks back to the agent until they pass, within the rounds, the budget and the time.
 func (b *worker) repair(ctx context.Context) error {
 	var err error
 	for round := 1; round <= b.Order.Repair.MaxAttempts && ctx.Err() == nil; round++ {

@@ -47,8 +47,7 @@ func (b *reporter) evidence(ctx context.Context) error {
 	return err
 }
 
-// prove runs the project's checks on the task's base and head. The work has landed;
-// the proof is for the reviewer and does not change the run's status.
+// prove runs the project's checks on the task's base and head. It does not change the run's status.
 func (b *reporter) prove(run context.Context) error {
 	if b.prep.cloned == nil || len(b.land.result.Commits) == 0 {
 		return &record.Skip{Reason: "there are no commits to prove"}
@@ -74,8 +73,7 @@ func (b *reporter) openLater() string {
 	return "; sandbox-agent pr open " + b.Order.TaskID + " to open it"
 }
 
-// pullRequest opens the branch's pull request. The work has landed: an error does not change
-// the run's status, and the step says how to open it later.
+// pullRequest opens the branch's pull request. A failure does not change the run's status; the step says how to open it later.
 func (b *reporter) pullRequest(ctx context.Context) error {
 	r := b.Rec.Result()
 	r.End(b.land.judge())

@@ -14,8 +14,7 @@ import (
 // whyRanBefore is why a step is skipped in a box that is started again: its results exist.
 const whyRanBefore = "it ran before the box was stopped"
 
-// standaloneList returns the steps of a standalone box: those before a task's agent, and then the server. Services
-// are recreated each time, since their containers do not outlive the inner engine.
+// standaloneList returns the steps of a standalone box: those before a task's agent, and then the server.
 func (r *Runner) standaloneList() *pipeline.List {
 	p := r.prep
 	steps := []*pipeline.Step{
