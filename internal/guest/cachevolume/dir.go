@@ -23,8 +23,7 @@ import (
 )
 
 const (
-	// lockTimeout bounds the wait for another box that changes the directory; after it the box works without the
-	// directory.
+	// lockTimeout bounds the wait for another box that changes the directory; then the box works without it.
 	lockTimeout = 5 * time.Second
 	lockPause   = 5 * time.Millisecond
 )
@@ -33,16 +32,14 @@ const (
 type Dir struct {
 	Base string // path of the directory
 	ID   string // id of the run, unique among the boxes of the engine
-	// Grace is how long a dead box's directory stays after another box first detected its death: another program
-	// of the box may continue to use it.
+	// Grace is how long a dead box's directory stays after the detection: another program of the box may continue to use it.
 	Grace time.Duration
 	Log   *slog.Logger
 
 	runLock *flock.Flock // locked for life
 }
 
-// Open creates the directory with the given subdirectories, if they are missing. A box that was killed
-// meanwhile may have left out some.
+// Open creates the directory with the given subdirectories, if they are missing.
 func (f *Dir) Open(subdirs ...string) error {
 	for _, d := range append([]string{"runs", "trash"}, subdirs...) {
 		if err := os.MkdirAll(f.Path(d), 0o700); err != nil {
@@ -60,8 +57,8 @@ func (f *Dir) Path(p ...string) string {
 // Run returns the path of this box's own directory.
 func (f *Dir) Run() string { return f.Path("runs", f.ID) }
 
-// Register removes the directories of dead boxes, creates this box's own, and reports whether another box is
-// alive. The caller holds the lock exclusively.
+// Register removes the directories of dead boxes, creates this box's own, and reports whether another box is alive. The
+// caller holds the lock exclusively.
 func (f *Dir) Register() (alive bool, err error) {
 	if alive, err = f.Reap(); err != nil {
 		return alive, err
@@ -74,8 +71,8 @@ func (f *Dir) Register() (alive bool, err error) {
 	return alive, err
 }
 
-// Reap moves the directories of dead boxes to the trash and reports whether another box is alive. The caller
-// holds the lock exclusively.
+// Reap moves the directories of dead boxes to the trash and reports whether another box is alive. The caller holds the
+// exclusive lock.
 func (f *Dir) Reap() (alive bool, err error) {
 	live, err := f.each(func(dir string) error { return f.Discard(dir) })
 	return len(live) > 0, err
@@ -95,8 +92,7 @@ func (f *Dir) Live() ([]string, error) {
 	return f.each(func(string) error { return nil })
 }
 
-// each calls dead with the directory of each dead box, whose lock it holds meanwhile, and returns the names
-// of the others.
+// each calls dead with each dead box's directory, whose lock it holds, and returns the names of the others.
 func (f *Dir) each(dead func(dir string) error) (live []string, err error) {
 	runs, err := os.ReadDir(f.Path("runs"))
 	if err != nil {
