@@ -16,8 +16,8 @@ import (
 // box is the group below the engine's that becomes the box's root.
 const box = "box"
 
-// Divide creates the groups, moves the calling process to Boot and hides the groups above. PID 1 calls it
-// once, as the only process of the box. On error the box runs with the limits of the outer engine only.
+// Divide creates the groups, moves the calling process to Boot and hides the groups above. PID 1 calls it once, before
+// it forks.
 func Divide(l Limits) error {
 	hs, err := hierarchies()
 	if err != nil {
@@ -113,8 +113,7 @@ func (h hierarchy) divide() error {
 	return nil
 }
 
-// handOn enables the group's controllers for its children. In version 2 a group has either processes or
-// children with controllers.
+// handOn enables the group's controllers for its children, which have the processes in version 2.
 func (h hierarchy) handOn() error {
 	have, err := cgroupfs.Words(h.path, "cgroup.controllers")
 	if err != nil {

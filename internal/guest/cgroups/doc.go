@@ -30,22 +30,18 @@ const Root = "/sys/fs/cgroup"
 // Limits are the limits of the agent's side.
 type Limits struct {
 	PIDs int64 // processes and threads; 0 for none
-	// Reserve is the memory of the box, in bytes, that the agent's side cannot use, at most a quarter of the
-	// total.
+	// Reserve is the box's memory that the agent's side cannot use, in bytes, at most a quarter.
 	Reserve int64
 }
 
 const (
-	// enginePIDs bounds the engine's group: a container's parent has some ten threads, and no task needs 250
-	// containers at once.
+	// enginePIDs bounds the engine's group: a container's parent has some ten threads.
 	enginePIDs = 3072
 	// gitPIDs bounds git as the agent's user: it may run a filter of the repository.
 	gitPIDs = 512
-	// gitShare is the fraction of the reserve (one half) for git as the agent's user, including filters of the
-	// repository: the rest is boot's own. git maps the files it reads, which the kernel can reclaim.
+	// gitShare is the fraction of the reserve (one half) for git as the agent's user; the rest is boot's.
 	gitShare = 2
-	// bootWeight is boot's share of a busy CPU, compared to 100 for each other group: the box needs little to
-	// land the work, but needs it at once.
+	// bootWeight is boot's share of a busy CPU, compared to 100 for each other group.
 	bootWeight = 1000
 	weight     = 100
 )

@@ -37,8 +37,7 @@ func Open() (*Groups, error) {
 	return &Groups{hs}, nil
 }
 
-// Of returns the group in which a child of this process can start; nil if the groups are not divided: then it
-// starts in this process's groups.
+// Of returns the group in which a child can start; nil, for this process's groups, if the groups are not divided.
 func (g *Groups) Of(group string) *proc.Cgroup {
 	if g == nil {
 		return nil
@@ -54,8 +53,7 @@ func (g *Groups) Of(group string) *proc.Cgroup {
 	return c
 }
 
-// OOMKills returns how many processes the kernel killed on the agent's side for lack of memory; if the groups
-// are not divided, in the whole box.
+// OOMKills counts processes killed on the agent's side for lack of memory; in the whole box if the groups are not divided.
 func (g *Groups) OOMKills() int {
 	group, hs := Work, []hierarchy(nil)
 	if g != nil {
@@ -84,15 +82,14 @@ func (g *Groups) OOMKills() int {
 	return n
 }
 
-// killRounds and killPause bound Kill. Nothing can fork meanwhile, so one round is enough, except for
-// processes that are just being created, and for the time the kernel needs to end them.
+// killRounds and killPause bound Kill; further rounds are for processes that are just being created.
 const (
 	killRounds = 200
 	killPause  = 10 * time.Millisecond
 )
 
-// Kill makes the kernel end every process of a group and of the groups below it; nothing in it can fork
-// meanwhile. It returns an error if some were left. The process limit is restored when it returns.
+// Kill makes the kernel end every process of a group and of the groups below it, which cannot fork meanwhile. It
+// returns an error if some remain.
 func (g *Groups) Kill(group string) (err error) {
 	if g == nil {
 		return errors.New("the sandbox's control groups are not divided")
@@ -126,8 +123,7 @@ func (g *Groups) Kill(group string) (err error) {
 	return fmt.Errorf("%d processes of the group %s could not be killed", left, group)
 }
 
-// member reports whether a process itself is in a group or below it. Version 1 also lists a process of which
-// a single thread is there, like boot for a moment when it starts a child in the group.
+// member reports whether a process itself is in a group or below it, not only one of its threads.
 func member(pid int, group string) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	return err == nil && in(string(b), group)

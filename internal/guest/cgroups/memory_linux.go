@@ -8,8 +8,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/cgroupfs"
 )
 
-// FreeMemory returns how much memory the agent's side can still use, in bytes: of its limit, or of the
-// machine if it has none. The kernel's caches count as free.
+// FreeMemory returns the memory that the agent's side can still use, in bytes. The kernel's caches count as free.
 func (g *Groups) FreeMemory() (int64, error) {
 	if g != nil {
 		for _, h := range g.hierarchies {
