@@ -20,10 +20,9 @@ import (
 const (
 	// scanTime bounds one scan of the root file system: a million entries take some ten seconds.
 	scanTime = time.Minute
-	// maxKept bounds each copy that is made before the task begins, in bytes and files: it delays each run's start, and the
-	// image's own home has three small files.
+	// maxKept bounds each copy before the task begins, in bytes and files: it delays the run's start.
 	maxKept, maxKeptFiles = 64 << 20, 5000
-	// maxRoom bounds a room's copies of the image's files, in bytes and files: an image with a toolchain in the home has a gigabyte.
+	// maxRoom bounds a room's copies of the image's files, in bytes and files.
 	maxRoom, maxRoomFiles = 4 << 30, 500_000
 	// maxSeen bounds the entries examined for that: the agent's are among them.
 	maxSeen = 1_000_000
@@ -93,12 +92,12 @@ func (b *Baseline) copier() copier {
 // tick exceeds the resolution of the kernel's file times: 1 to 10 ms.
 const tick = 20 * time.Millisecond
 
-// spaceShare is the share of the initially free space that a room needs, in percent: with less, the agent could make
-// checks fail on one side only, the one that needs more space.
+// spaceShare is the percentage of the initially free space that a room needs: otherwise the agent could make checks
+// fail on one side only.
 const spaceShare = 50
 
-// New creates a room. No process of the agent's side may run meanwhile: the scan would miss its later writes.
-// fresh creates layered places; if nil, they are created like all others.
+// New creates a room. No process of the agent's side may run meanwhile. fresh creates layered places; if nil, they are
+// created like all others.
 func (b *Baseline) New(ctx context.Context, fresh LayerFunc) (*Room, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, scanTime, fmt.Errorf("it took longer than %s", scanTime))
 	defer cancel()
@@ -180,8 +179,7 @@ func remove(ctx context.Context, paths ...string) error {
 	)
 }
 
-// emptyPath creates the replacement of a place: an empty one with the image's content. It reports whether the
-// content is complete.
+// emptyPath creates the replacement of a place with the image's content, and reports whether that is complete.
 func (b *Baseline) emptyPath(ctx context.Context, s writablePath, at string) (whole bool, err error) {
 	had, known := b.had[s.path]
 	if known {

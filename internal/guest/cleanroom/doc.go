@@ -40,8 +40,7 @@ type Room struct {
 	remove []func(context.Context) error // releases what is stored elsewhere
 }
 
-// LayerFunc creates a new layered place with only its layers. remove deletes it. ok is false if the place has no
-// layers for this room.
+// LayerFunc creates a new layered place with only its layers. remove deletes it. ok is false if it has no layers.
 type LayerFunc func(path string) (at string, remove func(context.Context) error, ok bool, err error)
 
 // Outside returns the path outside the room for a path inside. A shared path stays the same.

@@ -67,9 +67,8 @@ func (c *Config) look(ctx context.Context, without func(path string) bool) ([]wr
 	return found, nil
 }
 
-// writable applies the kernel's rule, and ownership, which allows changing the mode. Links have no content of
-// their own, a device is the kernel's, and a socket or pipe belongs to its listener, and the agent's
-// listeners have been killed.
+// writable applies the kernel's rule, and ownership, which allows changing the mode. Links have no content; devices,
+// and sockets and pipes of killed listeners, do not count.
 func (c *Config) writable(mode fs.FileMode, st *syscall.Stat_t) bool {
 	if mode&(fs.ModeSymlink|fs.ModeDevice|fs.ModeSocket|fs.ModeNamedPipe) != 0 {
 		return false
@@ -87,8 +86,7 @@ func (c *Config) reachable(mode fs.FileMode, st *syscall.Stat_t) bool {
 // maxWritten bounds the entries that Written examines.
 const maxWritten = 200_000
 
-// Written describes the entries of the task's users outside of Task and Layered, by path: a changed entry has
-// another description. Sockets are left out: they are useless once their listener has ended.
+// Written describes the entries of the task's users outside of Task and Layered, by path, without sockets.
 func (c *Config) Written(ctx context.Context) (map[string]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, scanTime, fmt.Errorf("it took longer than %s", scanTime))
 	defer cancel()

@@ -20,8 +20,7 @@ import (
 // Space is free disk space; 0 means no limit.
 type Space struct{ Disk, Inodes int64 }
 
-// space returns the least free space of the rooms' directory, of the directories of Excluded, and of the file
-// system of layered places.
+// space returns the least free space of the rooms' directory, of Excluded, and of layered places.
 func (c *Config) space() (Space, error) {
 	var all Space
 	for _, dir := range slices.Concat([]string{c.Dir}, c.Excluded, c.Layered) {
@@ -44,8 +43,7 @@ func (c *Config) space() (Space, error) {
 	return all, nil
 }
 
-// emptyShared removes the agent's users' files in shared memory: they outlive their processes, and
-// count as the agent's memory.
+// emptyShared removes the agent's users' files in shared memory, which outlive their processes.
 func (c *Config) emptyShared(ctx context.Context) error {
 	var err error
 	for _, m := range own {
