@@ -24,8 +24,7 @@ import (
 const (
 	// maxName bounds a name, in bytes: the kernel keeps 15 of a program's, Docker allows longer ones for containers.
 	maxName = 64
-	// maxProcesses bounds one search through /proc; a box is limited to fewer by its
-	// pids cgroup unless the project asks for more.
+	// maxProcesses bounds one search through /proc.
 	maxProcesses = 8192
 	// maxSockets bounds the lines read of one table of sockets.
 	maxSockets = 65536
@@ -50,8 +49,8 @@ type Finder struct {
 	recent []int
 }
 
-// New returns a Finder. containerName returns the name of an inner container by its id, containerByIP by its
-// address; both return "" if unknown, and either can be nil.
+// New returns a Finder. containerName returns the name of an inner container by its id, containerByIP by its address,
+// or "". Either may be nil.
 func New(containerName func(ctx context.Context, id string) string, containerByIP func(ctx context.Context, ip netip.Addr) string) *Finder {
 	if containerName == nil {
 		containerName = func(context.Context, string) string { return "" }
@@ -64,8 +63,7 @@ func New(containerName func(ctx context.Context, id string) string, containerByI
 	return f
 }
 
-// Process returns "curl (pid 123)", or "container redis: curl" for a process of an inner container; "pid 123"
-// if the process is gone.
+// Process returns "curl (pid 123)", or "container redis: curl" in an inner container; "pid 123" if the process is gone.
 func (f *Finder) Process(pid int) string {
 	b, err := os.ReadFile(filepath.Join(f.proc, strconv.Itoa(pid), "comm"))
 	if err != nil {
@@ -78,8 +76,7 @@ func (f *Finder) Process(pid int) string {
 	return fmt.Sprintf("%s (pid %d)", name, pid)
 }
 
-// containerOf returns the name of a process's inner container. It queries the innermost id of the cgroup; the
-// id of the box itself, which some engines show, is unknown inside.
+// containerOf returns the name of a process's inner container, by the innermost id of the cgroup.
 func (f *Finder) containerOf(pid int) string {
 	b, err := os.ReadFile(filepath.Join(f.proc, strconv.Itoa(pid), "cgroup"))
 	if err != nil {
@@ -111,8 +108,7 @@ func lastID(path string) string {
 	return ""
 }
 
-// TCP identifies the process at the client's end of a TCP connection: local is the client's address, remote
-// the dialled one. It returns "" if the process is not found.
+// TCP identifies the process at the client's end of a TCP connection from local to remote; "" if it is not found.
 func (f *Finder) TCP(local, remote netip.AddrPort) string {
 	return f.socket(local, remote, "net/tcp", "net/tcp6")
 }
@@ -173,8 +169,7 @@ func isOwn(a netip.Addr) bool {
 	})
 }
 
-// findInode searches for a socket in one of the kernel's tables. A socket that is bound to every address
-// matches by its port. remote is zero for a socket without a peer.
+// findInode searches a kernel table for a socket; one bound to every address matches by its port. remote may be zero.
 func findInode(path string, local, remote netip.AddrPort) string {
 	file, err := os.Open(path)
 	if err != nil {
