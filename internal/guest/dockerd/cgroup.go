@@ -19,13 +19,11 @@ import (
 
 const (
 	cgroupRoot = "/sys/fs/cgroup"
-	// nestRounds bounds the race with processes that enter the root group (by
-	// exec into the box) between the move and the enabling of controllers.
+	// nestRounds bounds the race with processes that enter the root group between the move and the enabling of controllers.
 	nestRounds = 50
 	nestPause  = 5 * time.Millisecond
 )
 
-// cgroupState is the box's cgroup hierarchy and its preparation.
 type cgroupState struct {
 	version int
 	note    string
@@ -74,9 +72,8 @@ func (s system) prepareCgroups(ctx context.Context) (cgroupState, error) {
 	return cgroupState{2, "cgroup v2: " + did + ", " + nested}, err
 }
 
-// nest moves every process out of the root group and enables its controllers for
-// children: a v2 group that has processes cannot hand controllers on, and inner containers
-// would end in "cannot enter cgroupv2 … it is in an invalid state".
+// nest moves every process out of the root group and enables its controllers for children: a v2 group that has
+// processes cannot hand controllers on.
 func (s system) nest(ctx context.Context) (string, error) {
 	root := s.path(cgroupRoot)
 	if own, err := os.ReadFile(s.path("/proc/self/cgroup")); err == nil {
@@ -135,8 +132,7 @@ func missing(want, have []string) []string {
 	return slices.DeleteFunc(slices.Clone(want), func(w string) bool { return slices.Contains(have, w) })
 }
 
-// checkPrivileges turns three common errors in starting a box
-// into an error that names the missing option.
+// checkPrivileges turns common errors in starting a box into an error that names the missing option.
 func (s system) checkPrivileges() error {
 	b, err := os.ReadFile(s.path("/proc/self/status"))
 	if err != nil {
@@ -152,8 +148,7 @@ func (s system) checkPrivileges() error {
 		if err != nil {
 			return fmt.Errorf("read own capabilities: %w", err)
 		}
-		// SYS_PTRACE: the OCI runtime opens the namespaces of a process that lives in
-		// another user namespace when root is remapped.
+		// SYS_PTRACE: the OCI runtime opens the namespaces of a process in another user namespace.
 		for _, c := range []struct {
 			bit  uint
 			name string
@@ -169,8 +164,7 @@ func (s system) checkPrivileges() error {
 			}
 		}
 	}
-	// runc gives every container a session keyring of its own; the engine's
-	// default seccomp profile forbids that even to a box with SYS_ADMIN.
+	// runc gives every container a session keyring, which the engine's default seccomp profile forbids.
 	if _, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false); errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
 		errs = append(errs, errors.New(
 			"the sandbox's seccomp profile forbids keyctl, so inner containers cannot start: start it with --security-opt seccomp=unconfined",

@@ -27,8 +27,7 @@ type daemons struct {
 	containerd, dockerd *daemon
 }
 
-// daemon is a running process that writes to a log file. It is not a pipe,
-// because a grandchild would keep a pipe open forever.
+// daemon is a running process that writes to a log file: a grandchild would keep a pipe open.
 type daemon struct {
 	name string
 	log  string
@@ -105,8 +104,7 @@ func (d *daemon) end(ctx context.Context) {
 	}
 }
 
-// capLog keeps the log from filling the disk. The daemon appends to the file it
-// has open, so the file is cut in place, not renamed.
+// capLog keeps the log from filling the disk. The daemon has the file open, so it is cut in place.
 func (d *daemon) capLog() {
 	t := time.NewTicker(logTick)
 	defer t.Stop()

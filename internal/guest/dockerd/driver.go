@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The storage drivers, best first.
 const (
 	Overlay2    = "overlay2"
 	FuseOverlay = "fuse-overlayfs"
@@ -33,9 +32,8 @@ func RealTrials() []Trial {
 	return []Trial{{Overlay2, tryOverlay}, {FuseOverlay, tryFuse}, {VFS, tryVFS}}
 }
 
-// ChooseDriver runs the trials inside root, which must be on the file system that will hold the layers (a
-// trial elsewhere, such as /tmp, tests another file system). It returns the first driver that works, and why
-// the ones before it do not.
+// ChooseDriver runs the trials inside root, on the file system of the layers. It returns the first driver that works,
+// and why the ones before it do not.
 func ChooseDriver(ctx context.Context, root string, trials []Trial) (driver string, reasons []string, err error) {
 	for _, t := range trials {
 		err := tryIn(ctx, root, t)
@@ -61,8 +59,7 @@ func tryIn(ctx context.Context, root string, t Trial) (err error) {
 	return t.Try(ctx, dir)
 }
 
-// trialTree creates the directories of a union mount, with entries in the lower one to cover, rename and
-// delete.
+// trialTree creates the directories of a union mount, with entries in the lower one.
 func trialTree(dir string) (options, merged string, err error) {
 	for _, d := range []string{"lower", "upper", "work", "merged"} {
 		err = errors.Join(err, os.Mkdir(filepath.Join(dir, d), 0o755))

@@ -23,15 +23,14 @@ import (
 type DataRootProvider interface {
 	// Trial returns the directory on whose file system the layers would be.
 	Trial() string
-	// Prepare mounts the data root for driver onto Config.DataRoot, or returns the reason why DataRoot itself
-	// must be used. It is called once, before the data root is touched. uid and gid own the files of inner root.
+	// Prepare mounts the data root for driver onto Config.DataRoot, or returns why DataRoot itself is used. It is
+	// called once, before the data root is touched. uid and gid own the files of inner root.
 	Prepare(ctx context.Context, driver string, uid, gid int) (placed bool, note string, err error)
 }
 
 // Config describes the engine. Paths are those in the box.
 type Config struct {
-	// Root is a prefix of every path of the machine that is read or prepared;
-	// empty in the box.
+	// Root is a prefix of every path of the machine; empty in the box.
 	Root string
 	// DataRoot holds images and containers; it should be a volume.
 	DataRoot string
@@ -39,14 +38,11 @@ type Config struct {
 	RunDir string
 	// LogDir receives dockerd.log and containerd.log.
 	LogDir string
-	// Socket is the daemon's own socket. A client of it is root in the box: its directory is for root only, and
-	// others use the guard.
+	// Socket is the daemon's own socket, in a directory for root only: its clients are root in the box.
 	Socket string
-	// Group is the primary group of the daemon and its children, by which the
-	// network policy recognises their sockets; 0 means the caller's.
+	// Group is the primary group of the daemon and its children, which the network policy recognises; 0 means the caller's.
 	Group uint32
-	// Cgroup is the control group of the daemons; nil means the caller's. CgroupParent is the one for containers, in the
-	// daemon's notation; empty means the daemon's choice.
+	// Cgroup is the control group of the daemons, nil for the caller's; CgroupParent that of containers, empty for the default.
 	Cgroup       *proc.Cgroup
 	CgroupParent string
 	// Sweep ends every remaining process of containers after the daemons have ended. It may be nil.
@@ -55,23 +51,20 @@ type Config struct {
 	RemapUser string
 	// MTU is that of inner networks; 0 means that of the box's default route.
 	MTU int
-	// ReservedPrefixes returns addresses that no inner network may have, besides those in the box's routes: its resolvers
-	// and other hosts that it talks to. It may be nil.
+	// ReservedPrefixes returns further addresses that no inner network may have. It may be nil.
 	ReservedPrefixes func() []netip.Prefix
-	// Resolver opens a DNS server for inner containers at an address that need not exist yet: the daemon creates
-	// the bridge that carries it, and needs the server's address before. The owner closes it. If nil, containers
-	// use the box's resolvers, if they can reach them.
+	// Resolver opens a DNS server for inner containers at an address that need not exist yet. The owner closes it. If
+	// nil, containers use the box's resolvers.
 	Resolver func(ctx context.Context, at netip.AddrPort) error
-	// Outbound gets the range of all addresses of inner containers, before they
-	// exist, and gives them a way out of the box. If nil, they have none.
+	// Outbound gets the range of all inner containers before they exist, and routes them out of the box. If nil, they
+	// have no route.
 	Outbound func(ctx context.Context, inner netip.Prefix) error
-	// KeepData preserves the content of the data root across a stop of the box: images, containers, volumes and
-	// networks. Containers are then stopped by their own signal, within keptGrace, and none starts by itself.
+	// KeepData preserves the content of the data root across a stop of the box. Containers are then stopped by their
+	// own signal, within keptGrace, and none starts by itself.
 	KeepData bool
 	// DataRootProvider may place the data root; if nil, DataRoot itself is used.
 	DataRootProvider DataRootProvider
-	// Warn is called if the engine ends by itself during the run. It must
-	// be safe for concurrent use; it may be nil.
+	// Warn is called if the engine ends by itself. It must be safe for concurrent use; it may be nil.
 	Warn func(text string)
 	// Trials are the storage drivers to try; nil means RealTrials.
 	Trials []Trial
@@ -125,9 +118,7 @@ type Engine struct {
 	// renewing is held while the daemons are replaced on purpose.
 	renewing sync.Mutex
 
-	// done is closed when the engine has ended for good: stopped, not startable, or
-	// crashed more often than the restart limit. doneErr is then the reason, with the end of
-	// the log; it is nil after an orderly Stop.
+	// done is closed when the engine has ended for good. doneErr is then the reason with the end of the log; nil after Stop.
 	done     chan struct{}
 	doneOnce sync.Once
 	doneErr  error
@@ -172,8 +163,8 @@ func (e *Engine) Listen(ctx context.Context) error {
 	return nil
 }
 
-// StartOnDemand starts the engine when the first client has connected. It
-// returns when it was started, ctx ended or the engine was stopped.
+// StartOnDemand starts the engine when the first client has connected. It returns when the engine has started or
+// stopped, or at ctx's end.
 func (e *Engine) StartOnDemand(ctx context.Context) error {
 	e.mu.Lock()
 	s := e.sock
@@ -189,8 +180,7 @@ func (e *Engine) StartOnDemand(ctx context.Context) error {
 	return e.Start(ctx)
 }
 
-// Start starts the engine and waits until it answers. Every call returns the result of the first one. A
-// failed start closes the socket, so that clients do not wait in vain.
+// Start starts the engine once and waits until it answers. A failed start closes the socket.
 func (e *Engine) Start(ctx context.Context) error {
 	e.startOnce.Do(func() {
 		ctx, cancel := e.untilHalt(ctx)

@@ -12,8 +12,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// system is the machine as this package touches it; tests redirect the paths
-// and record the mounts.
+// system is the machine as this package accesses it; tests redirect paths and record mounts.
 type system struct {
 	root    string // prefix of every path; "" is /
 	mount   func(source, target, fstype string, flags uintptr, data string) error
@@ -58,8 +57,7 @@ func (s system) mounts() ([]*mountinfo.Info, error) {
 	return mountinfo.GetMountsFromReader(f, nil)
 }
 
-// remountRW makes one mount writable. Only a bind remount works in a container
-// without full privileges: a plain one addresses the file system, which is busy.
+// remountRW makes one mount writable by a bind remount: a plain one addresses the file system, which is busy.
 func (s system) remountRW(m *mountinfo.Info) error {
 	if err := s.mount("", s.path(m.Mountpoint), "", unix.MS_REMOUNT|unix.MS_BIND|flags(m), ""); err != nil {
 		return fmt.Errorf("make %s writable: %w: start the sandbox with --cap-add SYS_ADMIN and --security-opt apparmor=unconfined",
@@ -68,8 +66,7 @@ func (s system) remountRW(m *mountinfo.Info) error {
 	return nil
 }
 
-// prepareMounts makes writable what the engine writes to and shares the mount
-// tree, so that binds with propagation work in inner containers.
+// prepareMounts makes the engine's directories writable and shares the mount tree, for binds with propagation.
 func (s system) prepareMounts() ([]string, error) {
 	all, err := s.mounts()
 	if err != nil {
@@ -98,8 +95,7 @@ func (s system) prepareMounts() ([]string, error) {
 	return notes, nil
 }
 
-// freshDir mounts an empty memory-backed directory at p. Pid files and sockets of an earlier engine would
-// name processes that exist again in a new PID namespace.
+// freshDir mounts an empty memory-backed directory at p: old pid files would name other processes.
 func (s system) freshDir(p string, mode os.FileMode) error {
 	dir := s.path(p)
 	all, err := s.mounts()

@@ -12,7 +12,6 @@ import (
 	"strings"
 )
 
-// route is one line of the kernel's routing table.
 type route struct {
 	device string
 	prefix netip.Prefix
@@ -60,9 +59,8 @@ type addresses struct {
 	pool   netip.Prefix // networks created later, /24 each
 }
 
-// chooseAddresses picks ranges that hide no address the box can reach. Only the box's routes and configured
-// addresses are visible from here, so it never uses 172.16/12 and 192.168/16, which engines, home and office
-// networks use, nor 198.18.0.0/15, which the network policy uses for names.
+// chooseAddresses picks ranges that hide no address the box can reach: never 172.16/12 and 192.168/16, which engines
+// and offices use, nor 198.18.0.0/15, which the network policy uses for names.
 func chooseAddresses(taken []netip.Prefix) (addresses, error) {
 	var candidates []netip.Prefix
 	for i := range 40 {

@@ -8,7 +8,6 @@ import (
 	"strings"
 )
 
-// plan has all inputs for starting the daemons.
 type plan struct {
 	version      string
 	driver       string
@@ -32,14 +31,12 @@ func major(version string) int {
 func (p plan) containerdSocket() string { return filepath.Join(p.runDir, "containerd.sock") }
 func (p plan) configFile() string       { return filepath.Join(p.runDir, "daemon.json") }
 
-// config returns the daemon's configuration file. It replaces the image's /etc/docker/daemon.json, which
-// could contradict the flags. A build requests the host's network or privileges inside a stream that the
-// guard cannot read, so the daemon itself refuses them.
+// config returns the daemon's configuration file, in place of the image's. A build requests privileges inside a stream
+// that the guard cannot read, so the daemon itself refuses them.
 func (p plan) config() string {
 	const builder = `"builder":{"entitlements":{"network-host":false,"security-insecure":false}}`
 	if major(p.version) >= 23 {
-		// The image store of containerd can neither shift owners nor use layers of a
-		// cache; 29 would choose it by default.
+		// The image store of containerd can neither shift owners nor use layers of a cache.
 		return "{" + builder + `,"features":{"containerd-snapshotter":false}}` + "\n"
 	}
 	return "{" + builder + "}\n"
@@ -55,14 +52,12 @@ func (p plan) dockerd() []string {
 		"--exec-root", filepath.Join(p.runDir, "docker"),
 		"--pidfile", filepath.Join(p.runDir, "docker.pid"),
 		"-s", p.driver,
-		// A single rule of the egress package replaces the part that takes most of the daemon's start time; the
-		// proxy then has to serve published ports.
+		// A rule of the egress package replaces these slow ones; the proxy then serves published ports.
 		"--iptables=false", "--ip6tables=false", "--userland-proxy=true",
 		"--bip", p.addr.bridge.String(),
 		"--default-address-pool", fmt.Sprintf("base=%s,size=24", p.addr.pool),
 		"--log-driver", "local", "--log-opt", "max-size=10m", "--log-opt", "max-file=2",
-		// On cgroup v1 the default is the box's own tree: an inner container would
-		// see its neighbours, and crun would show it no memory limit.
+		// With the default of cgroup v1 an inner container would see its neighbours.
 		"--default-cgroupns-mode", "private",
 		// Services outlive a crash of the daemon, which is restarted behind the socket.
 		"--live-restore",
@@ -103,8 +98,7 @@ func runtimePath(name string) string {
 
 const daemonPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// containerdConfig restricts containerd to the parts that dockerd needs. Its root is in
-// the data root, because it cannot make snapshots on the box's own union file system.
+// containerdConfig restricts containerd to what dockerd needs, with its root in the data root.
 func (p plan) containerdConfig() string {
 	return fmt.Sprintf(`version = 2
 root = %q
@@ -123,8 +117,7 @@ disabled_plugins = [
 `, filepath.Join(p.dataRoot, "containerd", "daemon"), filepath.Join(p.runDir, "containerd"), p.containerdSocket())
 }
 
-// environment returns the variables of the daemons: only required ones, and none of the task's. The
-// directories in first come first in PATH.
+// environment returns the required variables of the daemons. The directories in first come first in PATH.
 func environment(all []string, first ...string) []string {
 	env := []string{"PATH=" + strings.Join(append(first, daemonPath), ":"), "HOME=/root"}
 	for _, kv := range all {

@@ -11,8 +11,7 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// prerequisites are an engine's prerequisites: control groups, mounts, data root, addresses and an OCI runtime, each tested
-// before the daemons start.
+// prerequisites are an engine's control groups, mounts, data root, addresses and OCI runtime.
 type prerequisites struct {
 	cfg  *Config
 	sys  system
@@ -40,8 +39,7 @@ func (pr *prerequisites) prepare(ctx context.Context) (cgroupVersion int, err er
 	return cg.version, os.MkdirAll(pr.cfg.LogDir, 0o755)
 }
 
-// dataRoot chooses the driver, places the data root, locks it and scrubs it. The caller closes the lock, also after
-// an error.
+// dataRoot chooses the driver, places the data root, locks it and scrubs it. The caller closes the lock, also after an error.
 func (pr *prerequisites) dataRoot(ctx context.Context) (driver string, lock *flock.Flock, err error) {
 	root := pr.cfg.DataRoot
 	if err := os.MkdirAll(root, 0o711); err != nil {
@@ -105,8 +103,7 @@ func (pr *prerequisites) driver(ctx context.Context, dir string) (string, error)
 	return driver, nil
 }
 
-// network chooses addresses and opens the resolver. The outbound route is created concurrently, and its error
-// is sent on the channel.
+// network chooses addresses, opens the resolver and creates the outbound route, whose error is sent on the channel.
 func (pr *prerequisites) network(ctx context.Context, p *plan) (<-chan error, error) {
 	routes, err := pr.sys.routes()
 	if err != nil {

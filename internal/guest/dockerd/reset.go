@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// renewTime bounds a renewal: ending some ten containers and the daemons takes half a second, the start as
-	// long as the first one.
+	// renewTime bounds a renewal, which takes half a second and a start.
 	renewTime = time.Minute
 	// endTime bounds how long a daemon may take to end before it is killed.
 	endTime = 10 * time.Second
@@ -27,8 +26,8 @@ type imageStore struct {
 	images map[string][]string // by directory: the ids in it
 }
 
-// RecordImages records the current images and their names, which Reset keeps. Call it before code of the
-// task can reach the engine. If the engine is not started yet, Start calls it.
+// RecordImages records the current images, which Reset keeps. Call it before code of the task can reach the engine;
+// Start calls it if the engine is not started yet.
 func (e *Engine) RecordImages() error {
 	s, err := readImages(e.cfg.DataRoot)
 	if err != nil {
@@ -40,9 +39,8 @@ func (e *Engine) RecordImages() error {
 	return nil
 }
 
-// Reset returns the engine to its state before code of the task used it: without containers, networks,
-// volumes and build caches, with the recorded images and names. Clients wait meanwhile. It reports whether
-// the engine had been started; otherwise there is nothing to renew.
+// Reset returns the engine to its state before code of the task used it: without containers, networks, volumes and
+// build caches, with the recorded images. Clients wait meanwhile. It reports whether the engine had been started.
 func (e *Engine) Reset(ctx context.Context) (renewed bool, err error) {
 	if e.Info().Version == "" {
 		return false, nil
@@ -93,7 +91,7 @@ func (e *Engine) reset(ctx context.Context) error {
 	return e.startDockerd(ctx)
 }
 
-// endAll ends the daemons and then the processes they lost track of: these would continue to write, and use the next side's resources.
+// endAll ends the daemons and then the processes they lost track of, which would use the next side's resources.
 func (e *Engine) endAll(ctx context.Context, daemons ...*daemon) error {
 	for _, d := range daemons {
 		end, cancel := context.WithTimeout(ctx, endTime)

@@ -17,8 +17,7 @@ const fastRuntime = "crun"
 
 const trialName = "sandbox-agent-trial"
 
-// runtime returns the fast OCI runtime if it can run a container here; "" means the daemon's default. The
-// fast one rejects some cgroup configurations that the default accepts, regardless of its version.
+// runtime returns the fast OCI runtime if it can run a container here; "" means the daemon's default.
 func (pr *prerequisites) runtime(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -79,8 +78,7 @@ func dropTrialCgroups() {
 	}
 }
 
-// trialContainer returns an OCI configuration with the properties of inner containers that can fail: a user
-// namespace, a control group and a cgroup namespace.
+// trialContainer returns an OCI configuration with what can fail: a user namespace, a control group, a cgroup namespace.
 func trialContainer(uid, gid int) map[string]any {
 	type m = map[string]any
 	spaces := []m{{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "cgroup"}}

@@ -19,17 +19,15 @@ import (
 const (
 	lockFile = ".sandbox-agent.lock"
 	trashDir = ".sandbox-agent.trash"
-	// minFree is the least space with which the engine's own databases are
-	// reliable: network creation fails half-way on a full disk, and then the next start fails, too.
+	// minFree is the least space with which the engine's own databases are reliable.
 	minFree = 64 << 20
 	lowFree = 2 << 30
 )
 
 var errInUse = errors.New("in use by another engine")
 
-// lockRoot locks the data root for this engine alone, until the
-// returned lock is closed. dockerd itself has no such lock: a second daemon on one data root waits for
-// its databases forever, or, if those were "cleaned", destroys the layers.
+// lockRoot locks the data root until the returned lock is closed. dockerd has no such lock: a second daemon on one data
+// root hangs or destroys the layers.
 func lockRoot(root string) (*flock.Flock, error) {
 	if err := os.MkdirAll(root, 0o711); err != nil {
 		return nil, fmt.Errorf("create data root: %w", err)
@@ -66,10 +64,9 @@ func checkSpace(root string) (note string, err error) {
 // remapped matches the data root that userns-remap puts inside the data root.
 var remapped = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
 
-// scrub removes all state of earlier runs except image layers: containers (which would start again), networks
-// and names in use, volumes with another task's data, half-loaded layers. With keep it removes only leftovers
-// of a killed daemon. The caller holds the lock. scrub only moves the state aside; the returned function
-// deletes it and may run later.
+// scrub removes all state of earlier runs except image layers: containers, networks, volumes with another task's data,
+// half-loaded layers. With keep it removes only leftovers of a killed daemon. The caller holds the lock. scrub moves
+// the state aside; the returned function deletes it and may run later.
 func scrub(root string, keep bool) (empty func() error, err error) {
 	trash := filepath.Join(root, trashDir)
 	empty = func() error { return removeAll(trash) }
@@ -121,8 +118,7 @@ func (s *scrubber) drop(p string) {
 	s.err = errors.Join(s.err, err)
 }
 
-// removeAll deletes a directory, including mounts in it: the file system of a container disappears with its
-// last process, which on a busy machine may be after its engine has ended.
+// removeAll deletes a directory with mounts in it, which may disappear later than the engine.
 func removeAll(p string) error {
 	err := os.RemoveAll(p)
 	if !errors.Is(err, unix.EBUSY) {
@@ -158,8 +154,7 @@ func (s *scrubber) state(root string, keep bool) {
 	}
 }
 
-// layers drops every layer directory that no complete image layer refers to:
-// those of containers and of interrupted loads.
+// layers drops every layer directory that no complete image layer refers to.
 func (s *scrubber) layers(root, driver, db string) {
 	s.drop(filepath.Join(db, "mounts"))
 	s.drop(filepath.Join(db, "tmp"))

@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// readyTimeout bounds fork to first answer: 0.1 s is usual, a cold disk with
-	// a large image store has been seen to take seconds.
+	// readyTimeout bounds fork to first answer: 0.1 s is usual, seconds with a cold disk.
 	readyTimeout = 30 * time.Second
 	// containerdTimeout bounds the time until containerd listens (13-30 ms is usual).
 	containerdTimeout = 15 * time.Second
@@ -36,8 +35,7 @@ func (e *Engine) start(ctx context.Context) error {
 	e.mu.Lock()
 	e.info.CgroupVersion = cgroups
 	e.mu.Unlock()
-	// Reading the version forks a large binary, so it runs while the data root
-	// is prepared.
+	// Reading the version forks a large binary, so it runs while the data root is prepared.
 	version := make(chan result[string], 1)
 	go func() { version <- resultOf(dockerdVersion(ctx)) }()
 	runtime := make(chan string, 1)
@@ -111,8 +109,7 @@ func parseVersion(s string) (string, error) {
 	return v, nil
 }
 
-// startContainerd starts containerd and waits until it listens. dockerd would
-// back off for a whole second after one refused connection.
+// startContainerd starts containerd and waits until it listens: dockerd backs off for a second after one refusal.
 func (e *Engine) startContainerd(ctx context.Context) error {
 	e.mu.Lock()
 	p := e.plan
@@ -150,8 +147,7 @@ func (e *Engine) startContainerd(ctx context.Context) error {
 	})
 }
 
-// startDockerd starts dockerd on the socket that is already listening and waits
-// for its first answer.
+// startDockerd starts dockerd on the socket that is already listening and waits for its first answer.
 func (e *Engine) startDockerd(ctx context.Context) error {
 	e.mu.Lock()
 	p, s := e.plan, e.sock
@@ -162,8 +158,7 @@ func (e *Engine) startDockerd(ctx context.Context) error {
 	if err := p.withhold(); err != nil {
 		return err
 	}
-	// A daemon inherits the socket if LISTEN_PID is its own pid, which only
-	// the process itself knows.
+	// A daemon inherits the socket if LISTEN_PID is its own pid, which only the process itself knows.
 	argv := append([]string{"/bin/sh", "-c", `LISTEN_PID=$$ exec "$@"`, "sh"}, p.dockerd()...)
 	if err := e.haltedErr(); err != nil {
 		return err

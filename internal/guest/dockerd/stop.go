@@ -11,12 +11,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// maxRestarts bounds the replacements of a crashed daemon in one run: one crash
-// is bad luck, after two the daemon cannot run here.
+// maxRestarts bounds the replacements of a crashed daemon in one run.
 const maxRestarts = 1
 
-// watch replaces a daemon that ends by itself, once, and ends the engine
-// after that.
+// watch replaces a daemon that ends by itself, once, and ends the engine after that.
 func (e *Engine) watch(ctx context.Context) {
 	for restarts := 0; ; restarts++ {
 		e.mu.Lock()
@@ -94,9 +92,8 @@ func (e *Engine) abort() {
 	}
 }
 
-// Stop ends the engine within workorder.EngineGrace or ctx, whichever is
-// shorter. It kills containers (one that ignores SIGTERM costs ten seconds), because
-// their data ends with the box.
+// Stop ends the engine within workorder.EngineGrace or ctx, whichever is shorter. It kills containers, whose data ends
+// with the box.
 func (e *Engine) Stop(ctx context.Context) {
 	e.stopOnce.Do(func() {
 		close(e.halt)
@@ -140,8 +137,7 @@ func (e *Engine) settle(ctx context.Context) {
 	}
 }
 
-// keptGrace bounds the shutdown of an engine whose containers are kept: a database flushes its memory within
-// a second or two.
+// keptGrace bounds the shutdown of an engine whose containers are kept.
 const keptGrace = 8 * time.Second
 
 func (e *Engine) killContainers(ctx context.Context) {

@@ -13,8 +13,7 @@ import (
 	"github.com/docker/docker/api/types/mount"
 )
 
-// sweepPasses bounds the rounds for containers that another one creates during the removal: a container with
-// access to the engine is removed in the first round.
+// sweepPasses bounds the rounds for containers that another one creates during the removal.
 const sweepPasses = 10
 
 // listTime bounds one list of containers, which takes milliseconds: a hanging engine must not block the run.
@@ -43,8 +42,7 @@ func (e *Engine) Containers(ctx context.Context) (ids []string, err error) {
 	return ids, err
 }
 
-// Binders lists the ids of the containers that run, or may start at any moment, and bind a directory that is
-// not the engine's.
+// Binders lists the ids of containers that run, or may start at any moment, and bind a directory of the box.
 func (e *Engine) Binders(ctx context.Context) (ids []string, err error) {
 	all, err := e.list(ctx)
 	for i := range all {

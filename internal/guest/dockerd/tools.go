@@ -6,9 +6,8 @@ import (
 	"path/filepath"
 )
 
-// withheld replaces git for the engine. BuildKit runs git as root on any repository that a build names: as its
-// context, as a named one, in a Dockerfile's ADD, or at a frontend's request. The request is inside a
-// stream that the guard does not read, so root's git is hidden from the engine's path.
+// withheld replaces git for the engine: BuildKit runs git as root on any repository that a build names, inside a stream
+// that the guard does not read.
 const withheld = `#!/bin/sh
 echo "sandbox-agent guard: rule build-remote: the engine does not fetch repositories:" \
 	"fetch it in the sandbox (git) and give the local copy" >&2
