@@ -25,8 +25,7 @@ import (
 )
 
 const (
-	// restTime is how long the process stays without a request: long enough for a program that requests one file
-	// after the other.
+	// restTime is how long the process stays without a request.
 	restTime = 5 * time.Second
 	// Sizes of transfer buffers between guest and process, in bytes.
 	streamBuffer = 1 << 20
@@ -45,8 +44,8 @@ type Config struct {
 	Role []string
 	// User is the user whose rights apply; nil means the guest's own.
 	User *proc.Credential
-	// As starts the process as this user at once, in its mount namespace and control group; the user must have
-	// the right to run the program. If nil, it starts as the guest and then becomes User.
+	// As starts the process as this user at once, in its namespace and control group, with the right to run the
+	// program. If nil, it starts as the guest and then becomes User.
 	As *proc.Credential
 	// Dir is the base directory of relative paths.
 	Dir string
@@ -166,7 +165,6 @@ func start(ctx context.Context, c Config) (*helper, error) {
 		return nil, err
 	}
 	// It starts with the guest's identity, the only one that may read its program, and becomes the user at once.
-	// If that fails, there is no first answer.
 	p, err := proc.Start(context.WithoutCancel(ctx), proc.Spec{
 		Argv: append([]string{c.Self}, c.Role...), Dir: "/", Env: []string{}, Stdin: bytes.NewReader(s), Stderr: os.Stderr,
 		ExtraFiles: []*os.File{theirs}, User: c.As,

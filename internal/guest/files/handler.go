@@ -197,8 +197,7 @@ func (h handler) write(_ http.ResponseWriter, r *http.Request, name string) erro
 // maxLinks bounds a chain of links, like the kernel.
 const maxLinks = 40
 
-// target returns the file that a write to a path reaches, with links followed, and its info; nil if it does
-// not exist.
+// target returns the file that a write to a path reaches, with links followed, and its info; nil if it is missing.
 func target(name string) (string, fs.FileInfo, error) {
 	for range maxLinks {
 		_, last := above(name)

@@ -23,8 +23,7 @@ const connFD = 3
 // newMask is the umask of files that are created without an explicit mode.
 const newMask = 0o022
 
-// endTime bounds the wait for requests that are running when the guest ends: their connection is closed, and
-// they remove incomplete files.
+// endTime bounds the wait for requests that are running when the guest ends.
 const endTime = 2 * time.Second
 
 // Main runs the process that ServeHTTP starts. It returns at the end of the connection.

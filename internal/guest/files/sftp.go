@@ -9,11 +9,9 @@ import (
 	"github.com/pkg/sftp"
 )
 
-// sftp serves SFTP over the request's two bodies, until the client disconnects. Relative paths are below the
-// sandbox's directory.
+// sftp serves SFTP over the request's two bodies, until the client disconnects.
 func (h handler) sftp(w http.ResponseWriter, r *http.Request, _ string) error {
-	// The package's own working directory option would make link targets absolute. No other code here uses
-	// relative paths.
+	// The package's working directory option would make link targets absolute.
 	if err := os.Chdir(h.dir); err != nil {
 		return err
 	}

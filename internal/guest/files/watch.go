@@ -24,8 +24,7 @@ import (
 const watched = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE | unix.IN_MODIFY |
 	unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
 
-// eventBuffer holds some hundreds of kernel events, in bytes. Unread events wait in the kernel, which drops
-// what exceeds its queue and reports that.
+// eventBuffer holds some hundreds of kernel events, in bytes. The kernel drops what exceeds its queue.
 const eventBuffer = 64 << 10
 
 func (h handler) watch(w http.ResponseWriter, r *http.Request, name string) error {
@@ -59,8 +58,7 @@ type viewer struct {
 	rc   *http.ResponseController
 }
 
-// add watches a path and, with all, the directories below it. With tell, it reports their content, which was
-// created before the watch existed.
+// add watches a path and, with all, the directories below it. With tell, it reports their content.
 func (v *viewer) add(below string, tell bool) error {
 	at := path.Join(v.top, below)
 	err := v.mark(below)
