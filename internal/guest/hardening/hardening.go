@@ -12,8 +12,7 @@ import (
 // missing is the variable by which PID 1 reports missing protections to boot.
 const missing = "SANDBOX_AGENT_HARDENING_ERROR"
 
-// Prepare divides the box's control groups and protects the machine's settings. A box without one of them is
-// less isolated than it should be.
+// Prepare divides the box's control groups and protects the machine's settings.
 func Prepare(l workorder.Limits) error {
 	return errors.Join(
 		cgroups.Divide(cgroups.Limits{PIDs: l.AgentPIDs(), Reserve: workorder.MemoryReserve}),
@@ -35,8 +34,7 @@ func KillAgent() error {
 	return errors.Join(err, g.Kill(cgroups.Work))
 }
 
-// TakeFailure returns the report of PID 1, "" if there is none, and removes the variable, which is not for
-// commands of the task.
+// TakeFailure returns PID 1's report, "" if there is none, and removes the variable.
 func TakeFailure() string {
 	text := os.Getenv(missing)
 	_ = os.Unsetenv(missing)

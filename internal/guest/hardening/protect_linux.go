@@ -12,8 +12,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// readOnly are directories and files whose writes have effects outside the box: the outer engine's defaults,
-// and /sys.
+// readOnly are paths whose writes have effects outside the box: the outer engine's defaults, and /sys.
 var readOnly = append([]string{"/sys"}, proc.ReadOnlyPaths...)
 
 // writable are parts of readOnly that belong to the box's own network namespace.
@@ -21,27 +20,21 @@ var writable = []string{"/proc/sys/net"}
 
 // settings belong to the box's own network namespace.
 var settings = map[string]string{
-	// By default, the kernel blocks the port of a server that closed its last connection for a minute
-	// (TIME_WAIT). A check that starts a server would fail because of an earlier one: of the proof's other side,
-	// or of the agent.
+	// By default the kernel blocks the port of a server that closed its last connection for a minute (TIME_WAIT). A
+	// check would fail because of an earlier server.
 	"/proc/sys/net/ipv4/tcp_max_tw_buckets": "0",
 }
 
 // masked are paths that reveal details of the machine, as the outer engine masks them by default.
 var masked = append([]string{"/sys/devices/virtual/powercap", "/sys/firmware"}, proc.MaskedPaths...)
 
-// spare is the directory with an uncovered /proc and /sys. A kernel allows mounting either in a user
-// namespace, as inner containers do, only if the mount namespace has one that is fully visible. No process
-// can reach these: an empty directory is mounted over their parent.
+// spare is the directory with an uncovered /proc and /sys: a kernel mounts either in a user namespace only if the mount
+// namespace has a fully visible one. An empty directory is mounted over their parent.
 const spare = "/var/lib/sandbox-agent/spare"
 
-// protectKernel hides the settings of the machine's kernel from the box: a box shares the kernel with the
-// host, and root in it could otherwise change the host with one write (for example, the program that runs at
-// a crash). It also sets the parameters of the box's own network as checks need them. PID 1 calls it once,
-// before anything else runs; it lasts as long as the box.
-//
-// It protects against writes, but not against root that mounts /proc again: preventing that takes a user
-// namespace for the box, which an OCI runtime such as sysbox provides.
+// protectKernel hides the settings of the machine's kernel from the box, in which root could otherwise change the host,
+// and sets the parameters of the box's own network. PID 1 calls it once, first. It does not protect against root that
+// mounts /proc again: that takes a user namespace for the box.
 func protectKernel() error {
 	if err := mountSpare(); err != nil {
 		return fmt.Errorf("protect kernel settings: %w", err)
