@@ -29,18 +29,15 @@ type Init struct {
 	Signals <-chan os.Signal
 	// Done reports whether a final result exists.
 	Done func() bool
-	// Prepare prepares the box for boot, with the order's limits, before anything else runs; it reports
-	// unavailable protections as a variable of boot's environment. Nil if there is nothing to prepare.
+	// Prepare prepares the box for boot with the order's limits, and reports unavailable protections as variables. It
+	// may be nil.
 	Prepare func(order []byte) (env []string)
-	// Work returns the order's own time limit, after which no process of the task may run, 0 for none; KillAgent
-	// kills those processes without boot. If nil, only boot enforces it.
+	// Work returns the order's own time limit, 0 for none; then KillAgent kills the task's processes. If nil, only boot does.
 	Work      func(order []byte) time.Duration
 	KillAgent func() error
-	// Longest returns the maximum duration of a run that keeps its own limits. A boot that takes longer is stuck
-	// where it cannot end itself, and is stopped. Nil, or 0, if there is no maximum.
+	// Longest returns the maximum duration of a run; a longer boot is stuck and is stopped. Nil, or 0, if there is no maximum.
 	Longest func(order []byte) time.Duration
-	// KillAll kills every other process of the box: when boot has died, the remaining processes may have killed
-	// it, and could prevent rescue from starting. Nil kills nothing.
+	// KillAll kills every other process of the box after boot has died: they could prevent rescue. Nil kills nothing.
 	KillAll func()
 
 	grace time.Duration // announced before a stop; 0 if none was
@@ -81,8 +78,7 @@ func (i *Init) note(sig syscall.Signal) {
 	}
 }
 
-// pass forwards a signal, with the announcement before it: the kernel does not keep the order of signals, and
-// the child may not have existed then.
+// pass forwards a signal, with the announcement before it, which the child may have missed.
 func (i *Init) pass(c *child, sig syscall.Signal) {
 	if sig != LongStop && i.grace > 0 {
 		c.signal(LongStop)
@@ -93,15 +89,13 @@ func (i *Init) pass(c *child, sig syscall.Signal) {
 // LongStop is workorder.LongStopSignal.
 const LongStop = syscall.SIGUSR1
 
-// workGrace is the time for boot to end the task's processes itself at the time limit. Each step takes
-// milliseconds unless the box is starved; PID 1 then ends the processes instead.
+// workGrace is the time for boot to end the task's processes at the time limit; then PID 1 does.
 const workGrace = workorder.AgentGrace + 8*time.Second
 
 // rescueReserve is the time for rescue to end after its own limit.
 const rescueReserve = 10 * time.Second
 
-// A box without a free process slot gets some back shortly after KillAll; the retries take far less time than
-// a stop leaves for rescue.
+// A box without a free process slot gets some back shortly after KillAll.
 const (
 	forkTries = 20
 	forkPause = 50 * time.Millisecond
@@ -291,8 +285,7 @@ func reap(exits chan<- exit) {
 	}
 }
 
-// child is a role of this program. A signal that arrives before the role has a handler would kill it by
-// default, so signals wait until the role reports that it listens.
+// child is a role of this program. Signals wait until the role reports that it listens: before, they would kill it.
 type child struct {
 	pid       int
 	listening <-chan struct{} // closed then; nil from then on
