@@ -22,8 +22,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// cacheLimit bounds a maintenance box, whose CLI may have died: longer than the slowest archive or download, which
-// have their own limits.
+// cacheLimit bounds a maintenance box, whose CLI may have died.
 const cacheLimit = 2 * time.Hour
 
 // cacheServer is the maintenance box of the layer cache. It runs only the product's own code.
@@ -134,8 +133,7 @@ func (h *trackedDataRoot) Prepare(ctx context.Context, driver string, uid, gid i
 	return h.placed, h.note, err
 }
 
-// bring starts an engine like a run would, so that owners and driver are the same, lets get fill it, and
-// publishes the new images.
+// bring starts an engine like a run would, lets get fill it, and publishes the new images.
 func (k *cacheServer) bring(
 	ctx context.Context, req *workorder.CacheRequest, get func(context.Context, *dockerd.Engine) ([]string, error),
 ) (rep *workorder.CacheReport, err error) {

@@ -29,8 +29,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Group is the primary group of the inner engine's daemon, by which the network policy recognises its
-// sockets. No distribution assigns this number.
+// Group is the primary group of the inner engine's daemon, by which the network policy recognises its sockets.
 const Group = 61990
 
 // bindMounts is the root-only directory with the bind sources of inner containers.
@@ -184,8 +183,8 @@ func (e *Engine) Describe(h *workorder.Platform) {
 	h.InnerReadyMS = i.Ready.Milliseconds()
 }
 
-// Containers controls the containers of the inner engine except those that the project declares. The agent and the
-// repository's code start them; they outlive the processes that started them, and may bind directories of the user.
+// Containers controls the containers that the project does not declare. They outlive the processes that started them,
+// and may bind directories of the user.
 type Containers struct {
 	engine *dockerd.Engine
 
@@ -271,8 +270,7 @@ func (c *Containers) marked() (map[string]bool, error) {
 	return c.keep, nil
 }
 
-// KeepLogs copies the logs that the engine's programs write themselves, with secrets redacted. Missing logs
-// are not an error.
+// KeepLogs copies the logs of the engine's programs, with secrets redacted. Missing logs are not an error.
 func KeepLogs(from, to string, mask *redact.Set) error {
 	var errs []error
 	for _, name := range []string{"dockerd.log", "containerd.log"} {

@@ -111,16 +111,14 @@ func (s *Services) start(ctx context.Context, logs string) (down, err error) {
 	if down != nil && !s.Order.Found {
 		return down, nil
 	}
-	// The agent is not on the services' network, so it resolves them by the
-	// hosts file; inner containers ask the box's resolver.
+	// The agent resolves services by the hosts file, inner containers by the box's resolver.
 	names := s.stack.Hosts()
 	s.Egress.Names(names)
 	return down, services.WriteHosts("/etc/hosts", names)
 }
 
-// seal revokes the access of the images of declared services, before untrusted code runs: the layer cache
-// stores pulled or loaded layers and is closed, and the network policy is applied to the engine. The second
-// call does nothing. The cache is an optimization: the run continues without it.
+// seal revokes the access of the images of declared services, before untrusted code runs: it closes the layer cache and
+// applies the network policy to the engine, once.
 func (s *Services) seal(ctx context.Context) error {
 	_, err := s.Engine.cache.Publish(ctx)
 	if err := errors.Join(err, s.Engine.cache.Seal()); err != nil {
@@ -129,8 +127,7 @@ func (s *Services) seal(ctx context.Context) error {
 	return s.Egress.Seal(ctx)
 }
 
-// Supabase starts the stack. Its CLI acts on the repository's configuration, so it is untrusted: the stack's
-// images are not cached for other boxes, and the network policy applies to them.
+// Supabase starts the stack, whose CLI is untrusted: its images are not cached, and the network policy applies.
 func (s *Services) Supabase(ctx context.Context) (map[string]string, error) {
 	if err := s.seal(ctx); err != nil {
 		return nil, err
