@@ -52,8 +52,7 @@ func (t imageStore) parent(chain string) string {
 	return strings.TrimPrefix(strings.TrimSpace(string(b)), "sha256:")
 }
 
-// sound reports whether the layer and all below it exist. A record of an unusable layer would keep the engine
-// from fetching it again.
+// sound reports whether the layer and all below it exist.
 func (t imageStore) sound(chain string) bool {
 	for ; chain != ""; chain = t.parent(chain) {
 		id := t.cacheID(chain)
@@ -176,8 +175,7 @@ func (t imageStore) chain(image string) ([]layer, error) {
 	return all, nil
 }
 
-// describe copies an image's metadata, without its layers. The
-// configuration comes last, because it makes the image exist.
+// describe copies an image's metadata, the configuration last, because it makes the image exist.
 func describe(from, to imageStore, image string, layers []layer) error {
 	for _, p := range []string{
 		"imagedb/content/sha256", "imagedb/metadata/sha256", "layerdb/sha256",

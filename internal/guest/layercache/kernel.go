@@ -10,11 +10,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/atomicfile"
 )
 
-// kernel makes real mounts.
 type kernel struct{}
 
-// IsMount reports whether path is a mount point: it is on another device than its parent, or is the root of a
-// volume that is a directory of the same device.
+// IsMount reports whether path is on another device than its parent, or is the root of a volume on the same device.
 func (kernel) IsMount(path string) bool {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS, &st)

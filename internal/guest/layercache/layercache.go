@@ -54,11 +54,9 @@ type Config struct {
 	// Images lists the images whose layers the box will need; no others are published. All links every image.
 	Images []string
 	All    bool
-	// Layers links every layer, for a box that will add images of unknown
-	// names; it is also done if a wanted image is not in the cache.
+	// Layers links every layer, for a box that will add images of unknown names, or if a wanted image is missing.
 	Layers bool
-	// ReadOnly closes the writable view as soon as the data root is in place: for an engine that untrusted code
-	// starts, from which nothing is published.
+	// ReadOnly closes the writable view as soon as the data root exists, for an engine that untrusted code starts.
 	ReadOnly bool
 	Log      *slog.Logger
 	// Mounts makes the mounts; nil means real ones. Tests replace it, because they lack the permission.
@@ -124,8 +122,7 @@ func (c *Cache) Trial() string {
 	return c.cfg.DataRoot
 }
 
-// Prepare mounts a data root with the wanted images over DataRoot. If that is not possible it returns the reason and
-// leaves DataRoot alone: the cache saves time, but must never fail a run.
+// Prepare mounts a data root with the wanted images over DataRoot, or returns the reason and leaves DataRoot alone.
 func (c *Cache) Prepare(ctx context.Context, drv string, uid, gid int) (placed bool, note string, err error) {
 	switch {
 	case c.cfg.Dir == "" || !c.cfg.Mounts.IsMount(c.cfg.Dir):
@@ -199,8 +196,7 @@ func (c *Cache) register() error {
 	return c.canExchange()
 }
 
-// emptyWhenLow deletes the seed if the disk is nearly full and no other box
-// uses it: the cache is the most dispensable part of a full disk.
+// emptyWhenLow deletes the seed if the disk is nearly full and no other box uses it.
 func (c *Cache) emptyWhenLow() error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(c.Base, &st); err != nil {

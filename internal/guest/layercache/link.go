@@ -11,8 +11,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/atomicfile"
 )
 
-// link adds the wanted images to the run's data root and reports the linked
-// layers. The caller holds the seed's lock, shared.
+// link adds the wanted images to the run's data root and counts the linked layers. The caller holds the seed's shared lock.
 func (c *linker) link() (int, error) {
 	seed, run := imageStore{c.seed()}, imageStore{c.store()}
 	names, err := seed.names()
@@ -95,8 +94,7 @@ func (c *linker) skeleton(from, to imageStore) error {
 	)
 }
 
-// linkLayer creates a layer directory whose content is a link to the seed's. The directory itself is real:
-// the engine writes into it.
+// linkLayer creates a layer directory whose content is a link to the seed's.
 func (c *linker) linkLayer(seed, run imageStore, chain string) (bool, error) {
 	if run.cacheID(chain) != "" {
 		return false, nil
@@ -143,8 +141,7 @@ func linkName(t imageStore, id string) error {
 	return err
 }
 
-// copyRecord creates the record of a layer. If the record's large file is accessible below view, a link to it
-// is enough.
+// copyRecord creates the record of a layer, with a link for the large file if it is accessible below view.
 func copyRecord(from, to, view string) error {
 	const big = "tar-split.json.gz"
 	tmp := filepath.Join(filepath.Dir(filepath.Dir(to)), "tmp", filepath.Base(to))
@@ -169,9 +166,8 @@ func copyRecord(from, to, view string) error {
 	return os.Rename(tmp, to)
 }
 
-// Publish moves the layers of Config.Images that this run pulled or loaded into the seed and reports their number.
-// Containers may use them. Call it before untrusted code runs, because after that the run's layers cannot be trusted.
-// Images of other names stay in the run, because later boxes trust the seed's names.
+// Publish moves the layers of Config.Images from this run into the seed and counts them. Containers may use them. Call
+// it before untrusted code runs, which could change them. Other images stay in the run.
 func (c *Cache) Publish(ctx context.Context) (int, error) {
 	if !c.placed || c.sealed {
 		return 0, nil
@@ -280,8 +276,7 @@ func (c *Cache) publishLayer(seed, run imageStore, chain, parent string) (bool, 
 	return true, copyRecord(run.record(chain), seed.record(chain), "")
 }
 
-// writeLower names the layers below, by the seed's names for them: another box may have published the same
-// parent first, under another directory.
+// writeLower names the layers below, by the seed's names, which another box may have published.
 func writeLower(seed imageStore, id, parent string) error {
 	if parent == "" {
 		return nil

@@ -16,15 +16,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// trialPrefix is the prefix of directories in which a box tries storage drivers on the volume. A directory
-// older than trialAge belongs to a dead box: a trial takes seconds.
+// trialPrefix begins the directories of storage driver trials; one older than trialAge belongs to a dead box.
 const (
 	trialPrefix = ".trial-"
 	trialAge    = 10 * time.Minute
 )
 
-// Maintainer maintains the whole volume: every driver and every pair of ids. It works while boxes run, and in a
-// box without a data root in the volume. Several boxes may call its methods at the same time.
+// Maintainer maintains the whole volume while boxes run. Its methods are safe for concurrent use by several boxes.
 type Maintainer struct {
 	Dir string // mount point of the volume
 	Log *slog.Logger
@@ -126,8 +124,7 @@ type PruneOptions struct {
 	DryRun bool
 }
 
-// Prune removes the images that were not wanted for OlderThan and that no live box
-// uses, then the layers that no image needs and no live box uses, then dead boxes' leftovers.
+// Prune removes images that were not wanted for OlderThan and are not in use, then unused layers, then dead boxes' leftovers.
 func (u *Maintainer) Prune(ctx context.Context, o PruneOptions) (*workorder.CacheReport, error) {
 	r := &workorder.CacheReport{Stores: []workorder.CacheStore{}, Brought: []string{}}
 	err := u.each(func(c *Cache, name string) error {

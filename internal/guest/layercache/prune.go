@@ -14,8 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// prune implements Prune for one store. The caller holds its lock exclusively. It returns the entries that a
-// dry run would have moved to the trash.
+// prune implements Prune for one store, whose exclusive lock the caller holds. A dry run returns the entries.
 func (c *pruner) prune(s *workorder.CacheStore, o PruneOptions, now time.Time) (gone []string, err error) {
 	st, err := c.content()
 	if err != nil {
@@ -61,8 +60,7 @@ func (c *pruner) prune(s *workorder.CacheStore, o PruneOptions, now time.Time) (
 	return nil, errors.Join(c.dropImages(st, keep, drop), c.dropLayers(st, layers), c.dropSources(st.seed, keep))
 }
 
-// unneeded returns the layers that no image needs and no live box uses, the upper ones first: an interrupted
-// removal leaves no layer without those below it.
+// unneeded returns the layers that no image needs and no live box uses, the upper ones first.
 func (s *seedContent) unneeded(keep []image, holders []layerUser) (chains []string) {
 	needed := map[string]bool{}
 	for chain := range users(keep) {
@@ -90,8 +88,7 @@ func (s *seedContent) unneeded(keep []image, holders []layerUser) (chains []stri
 	return chains
 }
 
-// choose decides by image. An image that a live box uses stays whole, so that its
-// name remains valid. A damaged one is removed: a box that wants it works without the cache.
+// choose decides by image. An image in use stays whole. A damaged one is removed.
 func choose(st *seedContent, holders []layerUser, o PruneOptions, now time.Time) (keep, drop []image) {
 	for _, i := range st.images {
 		top := st.top(i)
@@ -208,8 +205,7 @@ func remove(path string) error {
 }
 
 // leftovers lists the leftovers of boxes that died while they published: layers without a record, unfinished records,
-// partly written files. A live box may use a layer without a record, if its publish failed half-way. The caller holds
-// the lock exclusively.
+// partly written files. A live box may use a layer without a record. The caller holds the lock exclusively.
 func (c *pruner) leftovers(seed imageStore, holders []layerUser) ([]string, error) {
 	known := map[string]bool{"l": true}
 	chains, err := list(seed.meta("layerdb", "sha256"))
