@@ -14,9 +14,8 @@ import (
 // devSize bounds the nested sandbox's /dev, which holds only nodes, links and empty directories.
 const devSize = "64k"
 
-// devices mounts a file system at target with the device nodes, links and directories of source, the
-// sandbox's /dev, but without file contents. The nodes are new: any user may set the times of a node, and the
-// next nested sandbox would read them.
+// devices mounts a file system at target with new device nodes, links and directories of source, the sandbox's /dev.
+// New ones, because any user may set the times of a node, which the next nested sandbox would read.
 func devices(source, target string) error {
 	if err := mount("dev", target, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=0755,size="+devSize); err != nil {
 		return err
@@ -71,8 +70,7 @@ func copyDirectory(from, to string, st fs.FileInfo) error {
 	return copyDevices(from, to)
 }
 
-// copyDevice creates the same node. If this namespace must not create one, the sandbox's own is bound, whose
-// times cannot be set.
+// copyDevice creates the same node, or binds the sandbox's own, whose times cannot be set.
 func copyDevice(from, to string, st fs.FileInfo) error {
 	s, ok := st.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kept are the capabilities that the guest of a nested sandbox needs, like that of a jail: it changes to the user of
-// commands, ends the commands, gives them a terminal and accesses their directories.
+// kept are the capabilities that the guest needs to run, end and serve commands.
 var kept = []uintptr{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_KILL, unix.CAP_CHOWN, unix.CAP_FOWNER, unix.CAP_DAC_OVERRIDE}
 
 // drop permanently drops all capabilities except kept, in all threads.
@@ -26,8 +25,7 @@ func drop() error {
 		if c < 32 && low&(1<<c) != 0 || c >= 32 && high&(1<<(c-32)) != 0 {
 			continue
 		}
-		// The query is cheap, while all threads stop to drop a capability. A capability that the kernel does not
-		// know cannot be dropped.
+		// The query is cheap, while all threads stop to drop a capability. Unknown capabilities cannot be dropped.
 		if has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0); err != nil || has == 0 {
 			continue
 		}

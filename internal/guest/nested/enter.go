@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// Enter turns the namespaces in which this process was started into those of a nested sandbox, before it serves: it is
-// their first process. It leaves a configuration for the server in wire.ConfigFD.
+// Enter turns this process's namespaces into those of a nested sandbox, as their first process. It leaves a
+// configuration for the server in wire.ConfigFD.
 func Enter() error {
 	if os.Getpid() != 1 {
 		return fmt.Errorf("enter a nested sandbox: this is process %d, but must be the first one", os.Getpid())

@@ -41,8 +41,7 @@ func mountAll(l wire.NestedConfig, uid, gid int) error {
 	}
 	size, shm := "", int64(64<<20) // the engine's own size
 	if l.Bytes > 0 {
-		// Files use memory like processes, but killing a process does not free it: the sandbox's guest would be
-		// killed for them.
+		// Files use memory, and killing a process does not free it.
 		size, shm = ",size="+strconv.FormatInt(l.Bytes/4*3, 10), min(shm, l.Bytes/8)
 	}
 	err = mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, "")
@@ -91,8 +90,7 @@ func mountAll(l wire.NestedConfig, uid, gid int) error {
 	); err != nil {
 		return err
 	}
-	// The engine's filter allows no container to call pivot_root. The file system below is reachable only with
-	// CAP_SYS_CHROOT, which the nested sandbox drops.
+	// The engine's filter forbids pivot_root. Only CAP_SYS_CHROOT, which is dropped, reaches the file system below.
 	if err := errors.Join(unix.Chdir(root), unix.Mount(".", "/", "", unix.MS_MOVE, ""), unix.Chroot("."), unix.Chdir("/")); err != nil {
 		return fmt.Errorf("enter the nested sandbox's files: %w", err)
 	}
@@ -161,8 +159,7 @@ func system(shm int64) error {
 	return errors.Join(errs...)
 }
 
-// bring mounts the sandbox's mount at p in the nested sandbox: directly, if nested sandboxes are configured so, otherwise so
-// that writes of a nested sandbox are discarded.
+// bring mounts the sandbox's mount at p: directly if configured so, otherwise with writes that are discarded.
 func bring(l wire.NestedConfig, p string, n int) error {
 	target := root + p
 	st, err := os.Stat(p)
@@ -181,8 +178,7 @@ func bring(l wire.NestedConfig, p string, n int) error {
 	return mount(target, target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
 }
 
-// mountPoints returns the mounts of this process except the root and the standard ones, each once, parents
-// first.
+// mountPoints returns the mounts of this process except the root and the standard ones, parents first.
 func mountPoints() ([]string, error) {
 	mounts, err := mountinfo.GetMounts(nil)
 	var all []string

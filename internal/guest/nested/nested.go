@@ -39,8 +39,7 @@ type Nested struct {
 	p      *proc.Process
 	conn   net.Conn
 	stderr *proc.Tail
-	// sent is the packet count of the sandbox's network when the nested sandbox started; "" if it has its own
-	// network.
+	// sent is the network's packet count at the start; "" if the nested sandbox has its own network.
 	sent string
 }
 
@@ -50,8 +49,8 @@ const maxStderr = 4 << 10
 // endTime bounds the end of all processes of a nested sandbox: the kernel kills thousands within a second.
 const endTime = 5 * time.Second
 
-// Start starts a nested sandbox. It returns an error if something could not be started; errors inside close Conn and
-// are returned by End. ctx bounds the creation only; the nested sandbox ends with the caller's process at the latest.
+// Start starts a nested sandbox; later errors close Conn and are returned by End. ctx bounds the creation only. It ends
+// with the caller's process at the latest.
 func (s Starter) Start(ctx context.Context) (*Nested, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -112,8 +111,7 @@ func sent(file string) (string, error) {
 	return strings.Join(all, ", "), nil
 }
 
-// errTraces reports kernel state that outlives the user of a network: connections that wait for their peers,
-// and cached data about these.
+// errTraces reports kernel state of a network's user that remains, such as connections.
 var errTraces = errors.New("the nested sandbox has used the sandbox's network, and traces of that remain")
 
 // inputFile writes the plan into a memory file, which the nested guest replaces with its configuration.
