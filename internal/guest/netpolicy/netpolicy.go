@@ -105,8 +105,7 @@ func (e *Enforcer) Report(r *workorder.Result) {
 	r.Network, r.Refusals = &report, e.Guard.Refusals()
 }
 
-// Close ends guard, gateway, resolver and proxy. The kernel's rules stay as long as the box: remaining
-// processes reach nothing.
+// Close ends guard, gateway, resolver and proxy. The kernel's rules stay as long as the box.
 func (e *Enforcer) Close() {
 	e.Guard.Close()
 	e.Policy.Close()
@@ -119,12 +118,10 @@ func (e *Enforcer) Close() {
 	}
 }
 
-// resolveTime bounds the resolution of the hosts that boot talks to: the box starts without their addresses
-// if the resolver is slow, since they are only used to keep inner networks away from them.
+// resolveTime bounds the resolution of the hosts that boot talks to; without an answer the box starts anyway.
 const resolveTime = 3 * time.Second
 
-// TrustedHosts are the servers that boot itself talks to during a run: resolvers, git and models. An inner
-// network with one of their addresses would hide them.
+// TrustedHosts are the servers that boot talks to. An inner network with one of their addresses would hide them.
 type TrustedHosts struct {
 	names  []string
 	done   chan struct{} // closed once prefixes are known
