@@ -18,13 +18,12 @@ type Step struct {
 	Name workorder.StepName
 	// Title describes the step in a few words.
 	Title string
-	// After lists the steps that must be over first. They come earlier in the list; names that are not in the
-	// list are ignored. A step with Always comes after all steps before it.
+	// After lists earlier steps that must be over first; unknown names are ignored. A step with Always comes after all
+	// before it.
 	After []workorder.StepName
 	// Budget bounds Run; 0 means that only the step's context does.
 	Budget time.Duration
-	// MaxDuration is the longest that Run takes by deadlines of its own, if it has no Budget: it continues for a
-	// moment after its context ends, as a landing must. OfRun means that the run's timeout bounds it.
+	// MaxDuration is the longest that Run takes without a Budget, by its own deadlines. OfRun: the run's timeout bounds it.
 	MaxDuration time.Duration
 	// Always means that the step runs even if earlier ones failed.
 	Always bool
@@ -36,8 +35,7 @@ type Step struct {
 	Context func() context.Context
 	// RetryHint explains how to repeat the step if Context ended it.
 	RetryHint string
-	// Skip returns why the order leaves no work, else ""; nil means that there always is. Plan calls it, and so
-	// does a run, before SkipLate.
+	// Skip returns why the order leaves no work, else ""; it may be nil. Plan and a run call it before SkipLate.
 	Skip func() string
 	// SkipLate returns why there is no work once the earlier steps are over, else "". Plan does not call it.
 	SkipLate func() string
@@ -72,8 +70,7 @@ type Error struct {
 func (e *Error) Error() string { return string(e.Step) + ": " + e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// SkipRest is the error of a step that ends the work without having failed. Reason is recorded for this step and for
-// those after it.
+// SkipRest is the error of a step that ends the work without having failed. Reason is recorded for it and the later steps.
 type SkipRest struct {
 	Reason string
 	Err    error // returned by Work; nil if none
@@ -88,9 +85,8 @@ type ExitCoder interface {
 	ExitCode() int
 }
 
-// Work runs the steps that are not Always, each as soon as the steps in its After are over, and returns the
-// first failure when all started steps have ended. After a failure, and when ctx is done, it starts no
-// further step.
+// Work runs the steps that are not Always, each as soon as its After are over, and returns the first failure when all
+// started steps have ended. After a failure, and when ctx is done, it starts no further step.
 func (l *List) Work(ctx context.Context) error {
 	var declared []workorder.StepName
 	for _, s := range l.Steps {
@@ -204,8 +200,8 @@ func (s *Step) skipReason() (why string) {
 // OfRun is the MaxDuration of a step that the run's timeout bounds.
 const OfRun = -1
 
-// Longest returns the maximum time of the Always steps after a step, by their budgets and their own
-// deadlines; those with OfRun do not count. unbound is a step that has neither; empty if there is none.
+// Longest returns the maximum time of the Always steps after a step; those with OfRun do not count. unbound is a step
+// without a bound; empty if there is none.
 func (l *List) Longest(behind workorder.StepName) (most time.Duration, unbound workorder.StepName) {
 	i := slices.IndexFunc(l.Steps, func(s Step) bool { return s.Name == behind })
 	for _, s := range l.Steps[i+1:] {
