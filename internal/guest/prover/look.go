@@ -16,8 +16,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Paths of the runner's own browser in the image. The user sandbox cannot write to them, unlike the directory
-// where projects' Playwright looks for browsers.
+// Paths of the runner's own browser in the image, which the user sandbox cannot write.
 const (
 	browserUser    = "browser"
 	browserProgram = "/usr/local/bin/chromium"

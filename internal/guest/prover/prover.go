@@ -50,8 +50,7 @@ func (p *Prover) Prove(ctx context.Context, base, head string) (*workorder.Proof
 // maxBaseRuns bounds the stored results of the checks on the base, in bytes.
 const maxBaseRuns = 64 << 20
 
-// RunBase runs the checks on the commit in the work tree, to fill their caches and so that no proof has to run
-// them there again.
+// RunBase runs the checks on the commit in the work tree, for later proofs and for caches.
 func (p *Prover) RunBase(ctx context.Context, commit string) {
 	pc, cfg, _ := p.config()
 	known := proof.RunBase(ctx, pc, commit)
@@ -78,8 +77,7 @@ func (p *Prover) baseRuns() *proof.BaseRuns {
 
 // run notes on a proof without clean environments that it counts less.
 func (p *Prover) run(ctx context.Context, pc proof.Config, base, head string) (*workorder.Proof, error) {
-	// Otherwise code of the commits could read, from a room, commits that the agent's attempts pushed to the
-	// remote.
+	// Otherwise code of the commits could read commits that the agent's attempts pushed.
 	defer p.Repo.Gate.Only(pc.Mirror.Dir)()
 	pr, err := proof.Run(ctx, pc, base, head)
 	if pc.Rooms == nil {
@@ -104,8 +102,7 @@ func (p *Prover) config() (proof.Config, runner.Config, shellFunc) {
 	shell := func(ctx context.Context, c proof.CommandLine) runner.ShellResult {
 		side := cfg
 		side.Workspace, side.Env, side.User = c.Dir, c.Env, c.User
-		// The output of the commands is in their logs: a check that fails on base, as it should, looks like a
-		// problem in a live view.
+		// A check that fails on base, as it should, looks like a problem in a live view: only logs have the output.
 		side.Emit = func(e workorder.Event) {
 			if e.Type != workorder.EventOutput {
 				cfg.Emit(e)

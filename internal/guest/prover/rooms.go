@@ -61,8 +61,7 @@ func (r *Rooms) config(dir string) (c cleanroom.Config, err error) {
 	}, nil
 }
 
-// Beside describes the files that code of the task wrote to directories without a snapshot, one entry for
-// each path.
+// Beside describes the files that code of the task wrote to directories without a snapshot, by path.
 func (r *Rooms) Beside(ctx context.Context, dir string) (map[string]string, error) {
 	c, err := r.config(dir)
 	if err != nil {
