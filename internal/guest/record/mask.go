@@ -10,9 +10,8 @@ import (
 // Masker removes secrets from text.
 type Masker interface{ String(s string) string }
 
-// maskResult removes the secrets from every text of the result, whatever its source: commit subjects, file
-// names, a service's output, warnings of the landing. Strings of other types are the product's own words,
-// such as a status.
+// maskResult removes the secrets from every text of the result, whatever its source. Strings of other types are the
+// product's own words.
 func maskResult(res *workorder.Result, m Masker) {
 	if m != nil {
 		maskValue(reflect.ValueOf(res).Elem(), m,

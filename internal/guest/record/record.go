@@ -20,12 +20,10 @@ import (
 )
 
 const (
-	// queueLength bounds the events that wait for a slow reader of the
-	// container's output. When the engine is gone its pipe fills up; the run must continue, so
-	// further events are then only in the box's own copy of the record.
+	// queueLength bounds the events that wait for a slow reader of the container's output; further events are only in
+	// the box's own copy.
 	queueLength = 8192
-	// fileLimit bounds that copy, in bytes: a flood must not fill the disk.
-	// The result is always written, whatever its size.
+	// fileLimit bounds that copy, in bytes. The result is always written.
 	fileLimit = 64 << 20
 )
 
@@ -56,8 +54,7 @@ type Options struct {
 
 const partialFile = "result.partial.json"
 
-// New opens the record. It continues an existing one in the same directories: the numbering and the partial
-// result.
+// New opens the record, and continues an existing one in the same directories.
 func New(o Options) (*Recorder, error) {
 	for _, d := range []string{
 		o.OutDir, filepath.Join(o.OutDir, workorder.LogsDir), filepath.Join(o.OutDir, workorder.EvidenceDir), o.StateDir,
@@ -111,7 +108,6 @@ func lastSeq(path string) int64 {
 	return seq
 }
 
-// partial is the data that rescue needs.
 type partial struct {
 	Seq    int64            `json:"seq"`
 	Result workorder.Result `json:"result"`
@@ -176,8 +172,7 @@ func (r *Recorder) emit(e workorder.Event) {
 	}
 }
 
-// maxName bounds the name and id of an event, in bytes: some come from the agent, and the longest of the
-// product is an image's reference.
+// maxName bounds the name and id of an event, in bytes: some come from the agent.
 const maxName = 1 << 10
 
 // Update changes the result under the lock and saves the partial result.
@@ -247,8 +242,7 @@ func (r *Recorder) StepStarted(name workorder.StepName) {
 	r.save()
 }
 
-// StepFinished records the end of a step: nil is done, a *Skip is skipped,
-// anything else failed. exitCode may be nil.
+// StepFinished records the end of a step: nil is done, a *Skip is skipped, anything else failed. exitCode may be nil.
 func (r *Recorder) StepFinished(name workorder.StepName, err error, exitCode *int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -292,8 +286,8 @@ func (s *Skip) Error() string { return "skipped: " + s.Reason }
 // flushTime bounds the wait for a reader of the last events.
 const flushTime = 2 * time.Second
 
-// Finish writes result.json atomically, emits the result event and waits, for a bounded time, until the
-// stream has taken it. The Recorder is closed; the first call wins.
+// Finish writes result.json atomically, emits the result event and waits briefly for the stream. It closes the
+// Recorder; the first call wins.
 func (r *Recorder) Finish(final func(*workorder.Result)) error {
 	r.mu.Lock()
 	if r.closed {
@@ -319,8 +313,7 @@ func (r *Recorder) Finish(final func(*workorder.Result)) error {
 	maskResult(res, r.mask)
 	b, err := res.Encode()
 	if err != nil {
-		// Only the cost, which the agent reports, can be a value without a
-		// JSON form. A result without it is better than none.
+		// Only the cost can be a value without a JSON form. A result without it is better than none.
 		res.Usage.CostUSD, res.Usage.CostSource = nil, ""
 		res.Warnings = append(res.Warnings, "the agent's cost was left out: "+err.Error())
 		b, err = res.Encode()

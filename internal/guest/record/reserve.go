@@ -9,18 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An agent can fill the disk. Landing and the result need some space, so that
-// much is reserved at the start and freed after the agent's end.
+// An agent can fill the disk. The space for landing and the result is reserved until the agent's end.
 const (
 	reserveFile = "reserve"
-	// landReserve is for the commit and the packing of an ordinary change, resultReserve for the result and the
-	// remaining events.
+	// landReserve is for the commit and packing of an ordinary change, resultReserve for result and remaining events.
 	landReserve   = 12 << 20
 	resultReserve = 4 << 20
 )
 
-// keepReserve allocates the space, once. If the disk has too little left at the start, the run is tried all
-// the same.
+// keepReserve allocates the space, once. A full disk is no error.
 func (r *Recorder) keepReserve() {
 	f, err := os.OpenFile(filepath.Join(r.state, reserveFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -38,8 +35,7 @@ func (r *Recorder) keepReserve() {
 	}
 }
 
-// ReleaseForLanding frees the space for landing. Call it after the end of the agent and
-// all of its processes: they would use it at once.
+// ReleaseForLanding frees the space for landing. Call it after the end of the agent and all of its processes.
 func (r *Recorder) ReleaseForLanding() error {
 	err := os.Truncate(filepath.Join(r.state, reserveFile), resultReserve)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
