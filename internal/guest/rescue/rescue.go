@@ -140,12 +140,10 @@ func landWork(ctx context.Context, repo *rootgit.Repository, baseSHA string, com
 	return l
 }
 
-// resultShare is the divisor for the part of the remaining time in which rescue may push the result: it has
-// to return the lease as well.
+// resultShare is the divisor for the part of the remaining time in which rescue may push the result.
 const resultShare = 2
 
-// bringResult pushes the result to the remote. A stop ends it, and with little time left it does not start:
-// returning the lease is more important.
+// bringResult pushes the result to the remote if there is time: returning the lease is more important.
 func bringResult(ctx context.Context, log *slog.Logger, repo *rootgit.Repository) {
 	d, _ := ctx.Deadline()
 	left := time.Until(d) / resultShare
@@ -166,8 +164,7 @@ func bringResult(ctx context.Context, log *slog.Logger, repo *rootgit.Repository
 // rescueReserve is the time for rescue to write its result at a stop.
 const rescueReserve = time.Second
 
-// hurryAtStop ends the push of a rescue that is being stopped while there is time to keep the commits as a
-// file.
+// hurryAtStop ends the push of a stopped rescue while there is time to keep the commits as a file.
 func hurryAtStop(ctx context.Context, signals <-chan os.Signal, hurry func(time.Duration), end func()) {
 	var grace time.Duration
 	var stopped time.Time
@@ -194,9 +191,8 @@ func hurryAtStop(ctx context.Context, signals <-chan os.Signal, hurry func(time.
 	}
 }
 
-// agentAtIt reports whether uncommitted changes are the agent's: once validation has begun they are
-// validation's, unless the agent runs again. A running step stays in that state in the partial result of a
-// boot that died.
+// agentAtIt reports whether uncommitted changes are the agent's: once validation has begun they are validation's,
+// unless the agent runs again.
 func agentAtIt(r *workorder.Result) bool {
 	repair := r.Step(workorder.StepRepair)
 	return !r.Reached(workorder.StepValidate) || repair != nil && repair.Status == workorder.StepRunning
