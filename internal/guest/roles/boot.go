@@ -41,7 +41,7 @@ func boxPaths() paths {
 	}
 }
 
-// Boot is the trusted part of the run: it reads the envelope from standard input, and returns the exit code of the container.
+// Boot reads the envelope from standard input, runs the attempt and returns the exit code of the container.
 func Boot(ctx context.Context, log *slog.Logger) int {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, initd.LongStop)
@@ -83,8 +83,7 @@ func Boot(ctx context.Context, log *slog.Logger) int {
 	return b.Run(ctx)
 }
 
-// Number of threads started before the agent, which can use up the whole limit of the box: several times the
-// observed use.
+// Number of threads started before the agent, which can use up the limit of the box.
 const threads = 32
 
 // Plan prints the steps for the order on standard input.

@@ -87,8 +87,7 @@ func (p *parts) addUser() (err error) {
 		return err
 	}
 	if p.rec != nil {
-		// The layers of the inner engine belong to its root, which is the agent's user here. With access to a
-		// layer's path, the agent could change the images that services and a proof start from.
+		// With access to the path of an image's layer, the agent could change the images of services and of a proof.
 		if p.user.Namespace, err = proc.NewNamespace(
 			proc.OwnMounts, func() error { return proc.Hide(workorder.DataRoot, workorder.CacheDir) },
 		); err != nil {
@@ -134,8 +133,7 @@ func (p *parts) addTask() (err error) {
 	return nil
 }
 
-// addEngine prepares the inner engine and the network policy. Each asks the other which process a connection
-// belongs to.
+// addEngine prepares the inner engine and the network policy, which identify each other's connections.
 func (p *parts) addEngine() (err error) {
 	who := connowner.New(
 		func(ctx context.Context, id string) string { return p.engine.ContainerName(ctx, id) },
@@ -154,8 +152,7 @@ func (p *parts) addEngine() (err error) {
 	return err
 }
 
-// addRepository prepares root's git, which runs as the agent's user in a control group that the agent cannot
-// starve.
+// addRepository prepares root's git, in a control group that the agent cannot starve.
 func (p *parts) addRepository() {
 	user := *p.user
 	user.Cgroup = p.groups.Of(cgroups.Git)

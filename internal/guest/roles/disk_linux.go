@@ -11,17 +11,15 @@ import (
 )
 
 const (
-	// diskPause is the minimum time between two measurements of the disk. One measurement in every diskShare times
-	// its own duration is made: 25,000 files take a third of a second.
+	// diskPause is the minimum time between two measurements of the disk, and diskShare times a measurement's duration.
 	diskPause = 5 * time.Second
 	diskShare = 20
 	// diskBlock is the unit of st_blocks: stat(2).
 	diskBlock = 512
 )
 
-// watchDisk measures the directories, each without other file systems below it, until ctx ends, and calls exceeded
-// once when they have grown by more than limit bytes since it began. Unreadable entries count as zero. An engine
-// limits a box's use of the disk only on few file systems, so the box measures it itself.
+// watchDisk measures the directories until ctx ends, and calls exceeded once when they have grown by more than limit
+// bytes. Unreadable entries count as zero. Engines limit the disk only on few file systems.
 func watchDisk(ctx context.Context, dirs []string, limit int64, exceeded func(text string)) {
 	before := diskUsage(ctx, dirs)
 	for {
@@ -38,8 +36,8 @@ func watchDisk(ctx context.Context, dirs []string, limit int64, exceeded func(te
 	}
 }
 
-// diskUsage returns the size of all files in bytes. A file with several names counts once, and a sparse one with
-// its allocated blocks. Its memory use is bounded: each name of a file counts for its fraction.
+// diskUsage returns the size of all files in bytes; sparse ones count with their allocated blocks. Each name of a file
+// counts for its fraction.
 func diskUsage(ctx context.Context, dirs []string) (sum int64) {
 	for _, dir := range dirs {
 		var device uint64

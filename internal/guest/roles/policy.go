@@ -20,8 +20,7 @@ import (
 // policyFile stores the changed network policy of a standalone box, so that it also applies after a restart.
 const policyFile = "/var/lib/sandbox-agent/network.json"
 
-// switchTime bounds a change of the network. The change continues if its client disconnects: otherwise the
-// policy in force would be unknown.
+// switchTime bounds a change of the network, which continues if its client disconnects.
 const switchTime = 30 * time.Second
 
 // policyControl implements wireserver.PolicyControl for a box.
@@ -54,8 +53,7 @@ func (p *policyControl) Set(ctx context.Context, n wire.NetworkPolicy) error {
 	if err := next.Check(); err != nil {
 		return &wire.Error{Code: wire.CodeBadRequest, Text: err.Error()}
 	}
-	// First the step that can fail: a full disk must leave neither half a file nor a policy that a restart would
-	// undo.
+	// First the step that can fail: a full disk must not leave a policy that a restart would undo.
 	kept, err := renameio.NewPendingFile(p.file, renameio.WithTempDir(filepath.Dir(p.file)), renameio.WithPermissions(0o600))
 	if err != nil {
 		return fmt.Errorf("store the network policy for the next start: %w", err)

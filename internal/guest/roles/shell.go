@@ -10,8 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Shell turns this process into the user's shell, or a command, next to the agent. With check it only reports
-// whether that is possible now.
+// Shell turns this process into the user's shell, or a command, next to the agent; with check it only reports whether it can.
 func Shell(argv []string, check bool) int {
 	err := func() error {
 		if check {

@@ -17,8 +17,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// ready marks a standalone box that has been prepared before. It is in the box's own file system, whose files
-// survive a stop.
+// ready marks a standalone box that has been prepared before, in its own file system.
 const ready = "/var/lib/sandbox-agent/ready"
 
 // standaloneServer implements boot.StandaloneServer.
@@ -41,8 +40,7 @@ func forget(p paths) error {
 
 func (s *standaloneServer) Restarted() bool { return s.restarted }
 
-// Serve serves the wire protocol like the guest in containers of other images. Commands run like an agent: as
-// its user, with its environment, in its control group and mount namespace.
+// Serve serves the wire protocol. Commands run with the agent's user, environment, control group and mount namespace.
 func (s *standaloneServer) Serve(ctx context.Context) (over, err error) {
 	l, err := listen(ctx, workorder.WireSocket)
 	if err != nil {
