@@ -70,8 +70,7 @@ func (s *Stack) serve(u *unit) error {
 	return nil
 }
 
-// stopped returns the id of the service's container from before the box was stopped, with its data; "" if
-// there is none.
+// stopped returns the id of the service's container from before the box was stopped; "" if there is none.
 func (s *Stack) stopped(ctx context.Context, u *unit) string {
 	if !s.cfg.Again || u.name == "" {
 		return ""
@@ -121,8 +120,7 @@ func containerOf(spec workorder.Service, taskID string) (*container.Config, *con
 // loopback is where ports are published: in the box, for the box only.
 const loopback = "127.0.0.1"
 
-// parsePort parses "6379" or "53/udp". The form "5433:5432" starts with the forwarded port of the box;
-// otherwise outer is empty.
+// parsePort parses "6379", "53/udp" or "5433:5432", where outer is the forwarded port of the box.
 func parsePort(s string) (outer string, inner nat.Port, err error) {
 	before, rest, two := strings.Cut(s, ":")
 	if two {
@@ -158,8 +156,7 @@ func hostname(name string) string {
 }
 
 const (
-	// A healthcheck without an interval runs often: the first success gates the run, and the engine's default of
-	// 30 s would delay it by that time.
+	// A healthcheck without an interval runs often: its first success gates the run.
 	defaultInterval = time.Second
 	defaultTimeout  = 10 * time.Second
 	defaultRetries  = 30
@@ -204,8 +201,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// publish forwards the sandbox's own TCP ports to services. It yields a port to a container that publishes
-// it, such as one of the repository's own compose file, and takes it back when the container has ended.
+// publish forwards the sandbox's own TCP ports to services. It yields a port to a container that publishes it.
 type publish struct {
 	ctx  context.Context // ends with the services
 	stop context.CancelFunc
@@ -280,8 +276,7 @@ func carry(ctx context.Context, client net.Conn, to netip.AddrPort) {
 	both.Wait()
 }
 
-// give frees ports ("80", "8000-8010") for a container that is about to start. Call started when the engine
-// has answered.
+// give frees ports ("80", "8000-8010") for a container that is about to start. Call started after the engine's answer.
 func (p *publish) give(id string, ports []string) (started func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

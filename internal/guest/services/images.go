@@ -23,8 +23,7 @@ import (
 )
 
 const (
-	// handoverTimeout bounds the transfer of one image from the host: a gigabyte takes some ten seconds, and a
-	// host that is gone never answers.
+	// handoverTimeout bounds the transfer of one image from the host, which may be gone.
 	handoverTimeout = 5 * time.Minute
 	// pullTimeout bounds a download, the slowest part of a start.
 	pullTimeout   = 15 * time.Minute
@@ -86,8 +85,7 @@ func normal(name string) string {
 	return reference.TagNameOnly(ref).String()
 }
 
-// present reports whether the engine has the image, with the host's id if the host names one: an image that
-// was rebuilt on the host must replace an older copy.
+// present reports whether the engine has the image, with the host's id if the host names one.
 func (i *images) present(ctx context.Context, name, offered string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -245,9 +243,8 @@ func messages(r io.Reader, tell func(line string)) error {
 	}
 }
 
-// Bring gets images into the engine as Up would, concurrently, and starts nothing. It uses Client, Emit,
-// Inbox and HostImages of the configuration. It also returns the images that are present afterwards with an
-// error, which names the others.
+// Bring gets images into the engine as Up would, concurrently. It uses Client, Emit, Inbox and HostImages of the
+// configuration. With an error, which names the others, it also returns the present images.
 func Bring(ctx context.Context, cfg Config, names []string) (brought []string, err error) {
 	img := newImages(cfg)
 	errs := make([]error, len(names))
@@ -277,8 +274,7 @@ func Bring(ctx context.Context, cfg Config, names []string) (brought []string, e
 	return brought, errors.Join(errs...)
 }
 
-// Load loads an archive of images (from docker save, also compressed) into an engine that has none, and
-// returns the names of its images.
+// Load loads an archive of images (from docker save) into an engine that has none, and returns their names.
 func Load(ctx context.Context, c *client.Client, archive io.Reader, tell func(line string)) ([]string, error) {
 	r, err := c.ImageLoad(ctx, archive)
 	if err != nil {

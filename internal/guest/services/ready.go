@@ -32,8 +32,7 @@ const (
 	probeTimeout = 10 * time.Second
 	// statePause is the interval of checks for a container that ended while its port is tried.
 	statePause = 100 * time.Millisecond
-	// settled is how long a service without port and healthcheck must run to count as started: most that fail do
-	// so at once.
+	// settled is how long a service without port and healthcheck must run to count as started.
 	settled = time.Second
 )
 
@@ -90,9 +89,8 @@ func (s *Stack) look(ctx context.Context, u *unit) (container.InspectResponse, e
 	return in, nil
 }
 
-// healthy waits until the healthcheck passes. The engine runs it for the first time after a whole interval,
-// 30 s by default; so this package also runs the same command until it passes once. Only the engine decides
-// that it has failed for good.
+// healthy waits until the healthcheck passes. The engine first runs it after a whole interval, so this package also
+// runs it until it passes once. Only the engine decides that it has failed.
 func (s *Stack) healthy(ctx context.Context, u *unit) error {
 	last := ""
 	for {
@@ -267,8 +265,7 @@ func errorsAs[T error](err error) bool {
 	return errors.As(err, &t)
 }
 
-// eventsPause is the pause before the event stream is reopened: it breaks when the engine is restarted, which
-// takes a tenth of a second.
+// eventsPause is the pause before the event stream is reopened after a restart of the engine.
 const eventsPause = 200 * time.Millisecond
 
 func (s *Stack) watch(ctx context.Context) {
@@ -283,8 +280,7 @@ func (s *Stack) watch(ctx context.Context) {
 	}()
 }
 
-// followEvents reads the engine's events until the stream breaks. It checks every service once the stream is
-// open, so that no death is missed.
+// followEvents reads the engine's events until the stream breaks, and first checks every service.
 func (s *Stack) followEvents(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -354,8 +350,8 @@ func (s *Stack) recheck(ctx context.Context, u *unit) {
 	}
 }
 
-// Unwatch stops following events and logs; Ends does not change from here on. It must be called before the engine is
-// stopped: otherwise the services' end looks like a failure, and the engine waits for the streams to be closed.
+// Unwatch stops following events and logs; Ends does not change from here on. Call it before the engine is stopped:
+// otherwise the services' end looks like a failure.
 func (s *Stack) Unwatch() {
 	s.stopWatch()
 	s.ports.close()

@@ -27,8 +27,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// apiTimeout bounds calls that the service's own time limit does not cover: creating a network or a container
-// takes tens of milliseconds on a loaded machine.
+// apiTimeout bounds calls that the service's own time limit does not cover.
 const apiTimeout = 30 * time.Second
 
 // States of a service, as in workorder.ServiceEnd.
@@ -46,8 +45,7 @@ type Config struct {
 	TaskID   string
 	MTU      int
 	Emit     func(workorder.Event)
-	// Lost is called with one sentence for a service that was ready and no longer is, at
-	// most once per state. It must be safe for concurrent use.
+	// Lost is called with one sentence for a service that is no longer ready. It must be safe for concurrent use.
 	Lost func(text string)
 	// LogDir receives service-<name>.log; LogRel is the same directory relative to the result directory.
 	LogDir, LogRel string
@@ -55,8 +53,7 @@ type Config struct {
 	Clean func(io.Writer) io.WriteCloser
 	// Inbox is where the host stores image archives.
 	Inbox string
-	// HostImages are the images that the host can provide, with its ids ("" if it gives none). An image that is
-	// present under another id is requested again.
+	// HostImages are the images that the host can provide, with its ids ("" if unknown); another id is requested again.
 	HostImages map[string]string
 	// Again means that the services may exist from before the box was stopped, with their data.
 	Again bool
@@ -87,8 +84,7 @@ type unit struct {
 	told    string // state that was reported to Config.Lost
 }
 
-// containerName returns the service's name if the engine accepts it: the engine requires two characters and
-// otherwise invents a name. The alias on the network is always the service's name.
+// containerName returns the service's name if the engine accepts it; the engine requires two characters.
 func containerName(service string) string {
 	if len(service) < 2 {
 		return ""
@@ -99,8 +95,8 @@ func containerName(service string) string {
 // NetworkName returns the network of a task's services; containers that the agent starts can join it by this name.
 func NetworkName(taskID string) string { return "sandbox-agent-" + taskID }
 
-// Up starts every service and returns when all are ready or have failed. It returns the stack in both cases, for Ends
-// and Unwatch; the error names every service that failed.
+// Up starts every service and returns when all are ready or have failed. It returns the stack in both cases; the error
+// names every failed service.
 func Up(ctx context.Context, cfg Config) (*Stack, error) {
 	s := &Stack{cfg: cfg, stopWatch: func() {}}
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -187,8 +183,7 @@ func (s *Stack) up(ctx context.Context, u *unit, img *images, network func() err
 	return nil
 }
 
-// GiveWay frees ports of the sandbox that are forwarded to services, for a container that is about to start
-// and publishes them. Call started when the engine has answered. The names of services still lead to them.
+// GiveWay frees forwarded ports for a container that is about to publish them. Call started after the engine's answer.
 func (s *Stack) GiveWay(id string, ports []string) (started func()) { return s.ports.give(id, ports) }
 
 // ended reports whether a container does not exist, or has ended for good.
@@ -257,9 +252,8 @@ func env(m map[string]string) []string {
 // hostsMark ends the lines of this package, so that writing again replaces them.
 const hostsMark = "# sandbox-agent service"
 
-// WriteHosts adds names to a hosts file and keeps every other line. The file is written in place, because the engine
-// mounts it into the box, where it cannot be replaced; it is extended first and cut last, so that a reader in between
-// finds complete lines.
+// WriteHosts adds names to a hosts file and keeps every other line. It writes in place, because the engine mounts the
+// file into the box; it extends first and cuts last, so that readers see complete lines.
 func WriteHosts(path string, names map[string]netip.Addr) error {
 	old, err := os.ReadFile(path)
 	if err != nil && !os.IsNotExist(err) {

@@ -33,8 +33,7 @@ const (
 
 // SupabaseConfig sets where, and as which user, the Supabase CLI runs.
 type SupabaseConfig struct {
-	// Dir is the workspace. Scratch is used instead if the workspace has no supabase/config.toml: the stack then
-	// starts with the CLI's defaults and the repository stays unchanged.
+	// Dir is the workspace. Scratch is used instead if the workspace has no supabase/config.toml.
 	Dir, Scratch string
 	User         *proc.Credential
 	// Env is the CLI's complete environment, with PATH and HOME.
@@ -52,8 +51,7 @@ type Supabase struct {
 	End workorder.ServiceEnd
 }
 
-// UpSupabase starts the stack with the Supabase CLI, which drives the inner engine, and
-// returns what it exports. The result is never nil; its End is for the record.
+// UpSupabase starts the stack with the Supabase CLI, and returns its exports. The result is never nil.
 func UpSupabase(ctx context.Context, cfg SupabaseConfig) (*Supabase, error) {
 	start := time.Now()
 	s := &Supabase{End: workorder.ServiceEnd{
@@ -142,8 +140,7 @@ func absent(err error) error {
 	return err
 }
 
-// supabaseEnv parses NAME="value" lines, gives every value a separate name, and the database the name that
-// programs expect.
+// supabaseEnv parses NAME="value" lines and adds the database's usual name.
 func supabaseEnv(out []byte) map[string]string {
 	env := map[string]string{}
 	sc := bufio.NewScanner(bytes.NewReader(out))
@@ -168,8 +165,7 @@ func supabaseEnv(out []byte) map[string]string {
 	return env
 }
 
-// progress calls tell with the last word of each line, at most once in progressPause: a line that is redrawn
-// repeatedly counts as one.
+// progress calls tell with the last word of each line, at most once in progressPause.
 func progress(tell func(string)) *text.Lines {
 	var last time.Time
 	return text.NewLines(text.MaxLine, func(b []byte, _ int64) {
