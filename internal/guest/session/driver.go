@@ -10,8 +10,7 @@ import (
 //go:embed drivers
 var drivers embed.FS
 
-// driver describes how an interpreter is started: a command that first runs the program from descriptor 3,
-// and the files of that program in order.
+// driver describes how an interpreter is started: a command that runs the program from descriptor 3, and its files.
 type driver struct {
 	program string
 	args    []string

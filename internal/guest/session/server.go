@@ -27,7 +27,6 @@ type Server struct {
 	over   bool
 }
 
-// entry is a session, or one that is being started.
 type entry struct {
 	ready chan struct{}
 	s     *session // valid once ready is closed; nil after an error
@@ -294,8 +293,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) error {
 // clientTime is how long a client may take to read output: the next client waits for the session meanwhile.
 const clientTime = 30 * time.Second
 
-// frameWriter writes an answer of frames. The request's context reports a client that is gone; a client that
-// reads nothing is dropped.
+// frameWriter writes an answer of frames. A client that reads nothing is dropped.
 type frameWriter struct {
 	patience time.Duration
 

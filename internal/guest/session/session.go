@@ -24,16 +24,13 @@ import (
 )
 
 const (
-	// readyTime bounds an interpreter's start: IPython takes half a second, a Jupyter kernel three, on a busy
-	// machine ten times as long.
+	// readyTime bounds an interpreter's start: a Jupyter kernel takes three seconds on an idle machine.
 	readyTime = 60 * time.Second
-	// interruptGrace is how long a cell may take to end after the interrupt at its time limit; then the session
-	// is killed.
+	// interruptGrace is how long a cell may take to end after the interrupt; then the session is killed.
 	interruptGrace = 2 * time.Second
 	// endTime bounds the wait for an interpreter that has announced its end, and for one that was killed.
 	endTime = 5 * time.Second
-	// lastTime is the time to read remaining messages and output of an interpreter that has ended; another
-	// process may hold its pipes open.
+	// lastTime is the time to read remaining output of an interpreter that has ended.
 	lastTime = 200 * time.Millisecond
 	// maxLine bounds one message of a driver, in bytes; a picture is one line.
 	maxLine = wire.MaxDocument
@@ -217,7 +214,7 @@ func (s *session) start(ctx context.Context, c Config, spec supervise.Spec) (lin
 	return ours[1], nil
 }
 
-// listen forwards the driver's messages until there are no more, or one that no driver sends.
+// listen forwards the driver's messages until their end, or an invalid one.
 func (s *session) listen(f *os.File) {
 	defer f.Close()
 	defer close(s.messages)
@@ -267,8 +264,7 @@ func (s *session) interrupt() {
 	}
 }
 
-// signal interrupts the cell, now or as soon as it has begun: before that the driver would ignore it. The
-// caller holds the lock.
+// signal interrupts the cell, now or as soon as it has begun. The caller holds the lock.
 func (s *session) signal() {
 	if s.began {
 		s.run.Signal(syscall.SIGINT)

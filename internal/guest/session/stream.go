@@ -12,8 +12,7 @@ import (
 // maxBetween bounds the stored output between two cells, in bytes: the next cell shows its end.
 const maxBetween = 64 << 10
 
-// stream is one output pipe of an interpreter. Reading and forwarding are one step, so that a cell's end is
-// at an exact point of the output.
+// stream is one output pipe of an interpreter. A cell's end is at an exact point of the output.
 type stream struct {
 	f       *os.File
 	raw     syscall.RawConn
@@ -90,8 +89,7 @@ func (s *stream) begin(sink func([]byte)) {
 	}
 }
 
-// maxDrain bounds the reads at a cell's end, and before something is shown: a child of the cell may print
-// forever.
+// maxDrain bounds the reads at a cell's end: a child of the cell may print forever.
 const maxDrain = 256
 
 // end forwards all data in the pipe, and ends the cell's part.
