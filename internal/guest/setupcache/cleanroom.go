@@ -7,9 +7,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// Fresh recreates a directory in its state before any code of a task ran: its layers, with an empty directory
-// above. whole allows the layers of a work tree, scratch those of directories of temporary files; bare uses only
-// the image's content. ok is false for a path without layers. remove deletes it with all writes to it.
+// Fresh recreates a directory in its state before any code of a task ran: its layers below an empty directory. whole
+// allows a work tree's layers, scratch those of temporary files; bare uses only the image's content. ok is false for a
+// path without layers. remove deletes it with all writes to it.
 func (s *Store) Fresh(path string, whole, scratch, bare bool) (at string, remove func(context.Context) error, ok bool, err error) {
 	for _, l := range s.mounts.dirs {
 		if l.Path != path || l.Whole && !whole {

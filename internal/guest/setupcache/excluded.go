@@ -17,15 +17,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// passing are parts of a repository that change without setup: git writes them when it reads, and objects
-// have no effect without a reference.
+// passing are parts of a repository that change without setup, or have no effect without a reference.
 var passing = []string{"index", "objects", "logs", "FETCH_HEAD", "ORIG_HEAD", "gc.log", "gc.pid"}
 
 // maxApart bounds the examined files of a separate directory: a repository has some dozen, and refs.
 const maxApart = 100_000
 
-// note records the state of everything that is not stored: the separate directories, which are the
-// repository, and files outside the directories.
+// note records the state of everything that is not stored: the repository, and files outside the directories.
 func (s *Store) note(ctx context.Context) {
 	s.apartAt = s.mounts.excludedState()
 	if s.cfg.Beside != nil {
@@ -61,8 +59,7 @@ func (s *Store) nothingBeside(ctx context.Context) error {
 // maxName bounds a name that setup chose, in a message.
 const maxName = 200
 
-// excludedState returns a digest of names, modes, sizes and times in the separate directories. If a directory cannot be read, the result
-// never repeats.
+// excludedState returns a digest of the separate directories' entries. An unreadable one never repeats.
 func (m *mounts) excludedState() string {
 	h, n := sha256.New(), 0
 	for _, l := range m.dirs {

@@ -15,9 +15,8 @@ const (
 	skipTree    = 1 << 14 // of the extended flags
 )
 
-// honest reports whether git would examine every file that an index names. Setup can tell git not to: a
-// checkout over such an index would leave the files of another commit in place. id is the size of an object's
-// id in bytes.
+// honest reports whether git would examine every file of an index: setup can make git skip some, and a checkout would
+// leave another commit's files. id is the size of an object's id in bytes.
 func honest(index []byte, id int) bool {
 	entryFixed := entryStat + id + entryFlags
 	if len(index) < indexHeader || !bytes.HasPrefix(index, []byte("DIRC")) {

@@ -22,8 +22,7 @@ import (
 const (
 	// maxKept bounds the entries of a snapshot: more cannot be examined in an acceptable time.
 	maxKept = 2_000_000
-	// lookTime bounds the search for secrets: some 200 MB are read in a second, and a larger result of setup is
-	// rarely worth the wait.
+	// lookTime bounds the search for secrets, which reads some 200 MB in a second.
 	lookTime = 2 * time.Minute
 )
 
@@ -46,9 +45,7 @@ func (s *Store) CheckQuiet(ctx context.Context) error {
 }
 
 const (
-	// lingering bounds the wait for processes that setup left. Tools leave some that end by themselves: one of
-	// `go mod download` that counts its use lives for a fraction of a second, and slow machines are several
-	// times slower.
+	// lingering bounds the wait for processes that setup left: some end by themselves after a fraction of a second.
 	lingering = 5 * time.Second
 	// lookAgain is the interval of checks for them.
 	lookAgain = 50 * time.Millisecond
@@ -132,8 +129,7 @@ func (i inspector) check(ctx context.Context) error {
 	return nil
 }
 
-// complete refuses a work tree with files whose repository is separate, within the work tree's own, which no
-// snapshot has: without it a submodule looks damaged.
+// complete refuses a work tree with files of a separate repository within its own, which no snapshot has.
 func (i inspector) complete(l *mountedDir) error {
 	for _, a := range l.Apart {
 		root, err := os.OpenRoot(i.mounts.path("apart", l.Name, a))
@@ -200,8 +196,7 @@ func (i inspector) clean(ctx context.Context, l *mountedDir, name, path string, 
 	return nil
 }
 
-// attributes returns the extended attributes of a file, into which tools write addresses and users. A link
-// has none that a user may write.
+// attributes returns the extended attributes of a file, into which tools write addresses and users.
 func attributes(path string) (texts []string, err error) {
 	names := make([]byte, 64<<10) // the kernel's limits of a list, and of a value
 	n, err := unix.Llistxattr(path, names)

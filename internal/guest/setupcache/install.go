@@ -12,8 +12,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 )
 
-// installs match commands whose result depends only on the files in a key. Commands with other arguments do
-// not match.
+// installs match commands whose result depends only on the files in a key, without other arguments.
 var installs = []*regexp.Regexp{
 	regexp.MustCompile(`^cd [A-Za-z0-9_./-]+$`),
 	regexp.MustCompile(
@@ -41,8 +40,7 @@ var managers = regexp.MustCompile(`(^|&& *)(npm|pnpm|yarn|bun|composer)\b`)
 // assignments before a command set variables to constant values.
 var assignments = regexp.MustCompile(`^([A-Z_]+=("[A-Za-z0-9_./:$-]*"|(\$HOME/)?[A-Za-z0-9_./:-]*) )+`)
 
-// installsOnly reports whether a setup command only installs what the files of the key name, so that it need
-// not run if its result exists.
+// installsOnly reports whether a setup command only installs what the key's files name.
 func (c Commit) installsOnly(command string) bool {
 	if c.Scripts && managers.MatchString(command) {
 		return false
@@ -62,8 +60,7 @@ var lifecycle = []string{
 	"pre-install-cmd", "post-install-cmd", "pre-update-cmd", "post-update-cmd", "post-autoload-dump", "pre-autoload-dump",
 }
 
-// maxManifest bounds a manifest, in bytes, and maxManifests their number: anything larger counts as having
-// scripts.
+// maxManifest bounds a manifest, in bytes, and maxManifests their number: larger ones count as having scripts.
 const (
 	maxManifest  = 1 << 20
 	maxManifests = 500

@@ -18,8 +18,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
 )
 
-// maxIndex bounds git's index, in bytes: one of a million files has some 100 MiB. It is read into memory,
-// here and in each later box.
+// maxIndex bounds git's index, in bytes: one of a million files has some 100 MiB.
 const maxIndex = 128 << 20
 
 // Save makes a snapshot of the current content of the directories (of temporary files: the content before
@@ -63,8 +62,7 @@ func (s *Store) Save(ctx context.Context, whole bool) (why error, err error) {
 	return nil, nil
 }
 
-// SetAside separates later writes to the directories of temporary files from those of setup. Called again, it
-// removes the later ones.
+// SetAside separates later temporary files from those of setup. Called again, it removes the later ones.
 func (s *Store) SetAside() error {
 	for _, l := range s.mounts.dirs {
 		if !l.Scratch {
@@ -80,7 +78,7 @@ func (s *Store) SetAside() error {
 	return nil
 }
 
-// ClearScratch resets the directories of temporary files to the image's content, for a setup that runs once more.
+// ClearScratch resets the directories of temporary files to the image's content.
 func (s *Store) ClearScratch() error {
 	for _, l := range s.mounts.dirs {
 		if !l.Scratch {
@@ -110,13 +108,11 @@ func (s *Store) Clear() error {
 // wrote returns the name of the upper directory with setup's writes.
 func (l *mountedDir) wrote() string { return cmp.Or(l.set, l.upper) }
 
-// upper returns that directory relative to the root of the volume's directory.
 func (s *Store) upper(l *mountedDir) string {
 	return filepath.Join("runs", s.cfg.ID, l.wrote(), "upper")
 }
 
-// put moves the upper directories to the snapshots. The description is written last: without it there
-// is no snapshot.
+// put moves the upper directories to the snapshots, and writes the description last.
 func (s *Store) put(whole bool) (m *Meta, err error) {
 	id := strings.ToLower(rand.Text()[:12])
 	dir := filepath.Join("kept", s.project, id)

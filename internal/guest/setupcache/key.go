@@ -78,8 +78,7 @@ func sum(texts ...string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// files name a project's dependencies, or the versions of its tools. A name that starts with a star is a
-// suffix.
+// files name a project's dependencies, or the versions of its tools. A leading star makes a suffix.
 var files = []string{
 	"package.json", "package-lock.json", "npm-shrinkwrap.json", ".npmrc", "yarn.lock", ".yarnrc", ".yarnrc.yml", "pnpm-lock.yaml",
 	"pnpm-workspace.yaml", ".pnpmfile.cjs", "bun.lock", "bun.lockb", "bunfig.toml", "deno.json", "deno.jsonc", "deno.lock", "go.mod", "go.sum",

@@ -70,8 +70,7 @@ func (m *Meta) report(dir string) workorder.CacheSnapshot {
 	return one
 }
 
-// Prune removes snapshots that no box used for olderThan, and leftovers of dead boxes; dryRun only reports
-// them. It adds to the report.
+// Prune removes snapshots that no box used for olderThan, and leftovers of dead boxes, and reports them; dryRun only reports.
 func (u *Maintainer) Prune(ctx context.Context, r *workorder.CacheReport, olderThan time.Duration, dryRun bool) error {
 	now := time.Now()
 	if u.Now != nil {

@@ -23,7 +23,6 @@ type mounts struct {
 	uppers int // number of upper directories created so far
 }
 
-// mountedDir is one of them.
 type mountedDir struct {
 	Dir
 	layers []string // ids of snapshots, uppermost first
@@ -38,8 +37,7 @@ func isMount(path string) bool {
 	return err == nil && st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
-// bind mounts a directory at another path, which it creates. Later mounts on one do not appear on the other:
-// an engine in the box makes root's mounts shared.
+// bind mounts a directory at another path, which it creates, without later mounts on the original.
 func bind(from, to string, readOnly bool) error {
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return err
@@ -63,8 +61,7 @@ func private(at string) error {
 	return nil
 }
 
-// overlay mounts layers, uppermost first, with an upper directory that is created below dir, with owner and
-// mode of the directory model.
+// overlay mounts layers, uppermost first, with an upper directory below dir that is like the directory model.
 func overlay(at, dir, model string, layers []string) error {
 	upper, work := filepath.Join(dir, "upper"), filepath.Join(dir, "work")
 	for _, d := range []string{dir, upper, work, at} {
@@ -79,8 +76,7 @@ func overlay(at, dir, model string, layers []string) error {
 	if err := errors.Join(os.Lchown(upper, int(st.Uid), int(st.Gid)), unix.Chmod(upper, st.Mode&0o7777)); err != nil {
 		return err
 	}
-	// Directories of layers can be renamed (package managers do that); no other feature of the file system is
-	// on, whatever the machine's defaults.
+	// Directories of layers can be renamed, as package managers do.
 	options := "lowerdir=" + strings.Join(
 		layers, ":",
 	) + ",upperdir=" + upper + ",workdir=" + work + ",redirect_dir=on,index=off,metacopy=off,xino=off"
@@ -90,8 +86,7 @@ func overlay(at, dir, model string, layers []string) error {
 	return private(at)
 }
 
-// freeze makes an overlay read-only wherever it is mounted. It fails if a file stays open for writing: a
-// process that ended a moment ago may still be closing its files.
+// freeze makes an overlay read-only wherever it is mounted. It fails if a file stays open for writing.
 func freeze(ctx context.Context, at string) error {
 	for by := time.Now().Add(busy); ; time.Sleep(lookAgain) {
 		err := unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
@@ -173,7 +168,6 @@ func (m *mounts) mount(l *mountedDir) error {
 	return m.showAll(at, l)
 }
 
-// remount mounts a directory again, with a new upper directory.
 func (m *mounts) remount(l *mountedDir) error {
 	err := errors.Join(m.hide(l.Path), drop(m.path("mounts", l.upper)))
 	if err == nil {
@@ -185,7 +179,6 @@ func (m *mounts) remount(l *mountedDir) error {
 	return nil
 }
 
-// newUpper returns the name of a new upper directory.
 func (m *mounts) newUpper(l *mountedDir) string {
 	m.uppers++
 	return l.Name + "-" + strconv.Itoa(m.uppers)
@@ -249,7 +242,6 @@ func (m *mounts) path(p ...string) string {
 	return filepath.Join(append([]string{m.root}, p...)...)
 }
 
-// makeLike creates a directory with owner and mode of another.
 func makeLike(model, dir string) error {
 	var st unix.Stat_t
 	if err := unix.Stat(model, &st); err != nil {

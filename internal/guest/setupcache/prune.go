@@ -17,8 +17,7 @@ import (
 // entries holds all snapshots of a volume. The directory is locked.
 type entries struct{ dir *cachevolume.Dir }
 
-// bound removes unneeded snapshots: all if the disk is nearly full and no other box is alive, otherwise all
-// but the newest of each project.
+// bound removes unneeded snapshots: all but each project's newest, or all on a nearly full disk without other live boxes.
 func (s entries) bound(alive bool) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(s.dir.Base, &st); err != nil {
@@ -32,14 +31,13 @@ func (s entries) bound(alive bool) error {
 	return err
 }
 
-// removed is a snapshot that was or would be removed.
 type removed struct {
 	Meta
 	dir string
 }
 
-// prune removes snapshots that keep rejects, except those below a kept one or below a live box. rank counts
-// from a project's newest; used is when a box last took it.
+// prune removes snapshots that keep rejects, except those below a kept one or a live box. rank counts from a project's
+// newest; used is when a box last took it.
 func (s entries) prune(keep func(rank int, used time.Time) bool, dryRun bool) (gone []removed, err error) {
 	needed, err := s.used()
 	if err != nil {
@@ -97,8 +95,7 @@ func (s entries) each(do func(dir string, all []Meta) error) error {
 	return nil
 }
 
-// halfMade is how long a snapshot without a description may belong to a box that is writing it: that takes
-// seconds.
+// halfMade is how long a snapshot without a description may belong to a box that is writing it.
 const halfMade = 10 * time.Minute
 
 func (s entries) recent(e fs.DirEntry) bool {

@@ -31,8 +31,7 @@ import (
 
 const (
 	format = "setup-v1"
-	// maxLayers bounds the snapshots above each other: the kernel's limit is 500, and each lookup of a file
-	// passes all.
+	// maxLayers bounds the snapshots above each other: each lookup of a file passes all.
 	maxLayers = 6
 	// keptPerProject bounds a project's topmost snapshots: branches with different lock files alternate.
 	keptPerProject = 4
@@ -42,15 +41,13 @@ const (
 	lowDisk = 4 << 30
 )
 
-// Dir describes a directory that gets layers below its content.
+// Dir is a directory that gets layers below its content.
 type Dir struct {
 	Name string // of its directory in a snapshot
 	Path string // path in the box
-	// Whole means that only a snapshot of the same key fits: the work tree. Elsewhere a snapshot of another key
-	// is harmless: a home has stores that are addressed by content.
+	// Whole means that only a snapshot of the same key fits: the work tree. A home's stores are addressed by content.
 	Whole bool
-	// Scratch marks directories of temporary files. A box has a snapshot's only if it runs no setup command: a
-	// command that runs again finds the image's content, and so do the commands after a check.
+	// Scratch marks directories of temporary files, which a box gets only if it runs no setup command.
 	Scratch bool
 	// Apart lists its subdirectories that are not part of a snapshot and stay at their paths.
 	Apart []string
@@ -71,8 +68,7 @@ type Config struct {
 	Unseen []string
 	// Binding counts the running containers that bind directories of the user. Nil if there are none.
 	Binding func(context.Context) (int, error)
-	// Beside describes the files that the user wrote outside of Dirs, one entry for each path. Nil if there
-	// are none.
+	// Beside describes the files that the user wrote outside of Dirs, by path. Nil if there are none.
 	Beside func(context.Context) (map[string]string, error)
 	Log    *slog.Logger
 }
@@ -126,8 +122,7 @@ type Key struct {
 // volume is where Reserve mounts the volume, in Config.MountDir.
 const volume = "volume"
 
-// Reserve mounts the volume in a directory of root for Store.Mount, which unmounts it again: before that, the
-// volume's own mount point may be closed.
+// Reserve mounts the volume in a directory of root for Store.Mount, because the volume's own mount point may be closed.
 func Reserve(mountPoint, dir string) error {
 	if !isMount(mountPoint) {
 		return nil
@@ -142,8 +137,7 @@ func Reserve(mountPoint, dir string) error {
 func New(c Config) *Store { return &Store{cfg: c, mounts: mounts{root: c.MountDir, user: c.User}} }
 
 // Mount mounts the wanted snapshot below the directories, or harmless parts of another one, and the box's own
-// directories above. note describes the result. An error leaves the directories unchanged: a missing snapshot must
-// never fail a run.
+// directories above. note describes the result. An error leaves the directories unchanged and must not fail the run.
 func (s *Store) Mount(ctx context.Context, w Key) (note string, err error) {
 	switch {
 	case !isMount(s.mounts.path(volume)):
@@ -285,14 +279,12 @@ func (s *Store) use() error {
 	return os.WriteFile(filepath.Join(s.dir.Run(), usesFile), []byte(strings.Join(ids, "\n")+"\n"), 0o600)
 }
 
-// Matches reports whether the snapshot of the wanted key is below. same means that it is of the same tree, and
-// setup changed nothing outside the directories.
+// Matches reports whether the wanted snapshot is below. same: of the same tree, and setup changed nothing outside.
 func (s *Store) Matches() (fits, same bool) {
 	return s.matches, s.matches && s.under.Whole && s.under.Tree == s.want.Tree
 }
 
-// Index returns git's index of the work tree below; nil if there is none, or git would not examine all of its
-// files.
+// Index returns git's index of the work tree below; nil if there is none, or git would not examine all of its files.
 func (s *Store) Index() []byte {
 	if !s.matches {
 		return nil
@@ -333,8 +325,7 @@ func (s *Store) Mounted() bool { return len(s.mounts.dirs) > 0 }
 // OwnDir returns the path of the box's own directories in Config.MountDir, which counts as its disk use.
 func OwnDir(dir string) string { return filepath.Join(dir, "run") }
 
-// Hold keeps the directories of a box whose boot died for the program that continues with them. They may not
-// exist.
+// Hold keeps the directories of a box whose boot died for the program that continues with them, if they exist.
 func Hold(dir string) error {
 	err := cachevolume.Hold(OwnDir(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -368,7 +359,6 @@ func (s *Store) Close() error {
 	return err
 }
 
-// project lists a project's complete snapshots, newest first.
 func project(dir string) (all []Meta, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

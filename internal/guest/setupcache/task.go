@@ -18,9 +18,8 @@ type Task struct {
 	at Commit // the commit that the work tree started from
 }
 
-// Mount mounts a fitting snapshot for a commit, of a task that started from the branch base, below a work tree
-// without files, and returns git's index of it. Call it once. A run continues without a snapshot if that
-// fails.
+// Mount mounts a fitting snapshot for a commit below a work tree without files, and returns git's index of it. Call it
+// once. base is the task's branch. A run continues without a snapshot after an error.
 func (t *Task) Mount(ctx context.Context, repo git.Repo, base, commit string) (index []byte, err error) {
 	note := ""
 	if t.at, err = Look(ctx, repo, commit, &t.Order.BoxSpec); err == nil {
@@ -44,8 +43,7 @@ func (t *Task) WouldSave() bool { return t.Mounted() && !t.matches && !t.emptied
 // Restored reports whether an earlier setup's files are in the work tree or the home.
 func (t *Task) Restored() bool { return t.under != nil }
 
-// Skippable is called before setup. It returns how many of its commands, from the first on, need not run. In a
-// rebase all run: the work tree no longer is the commit that was examined.
+// Skippable returns how many of setup's first commands need not run. In a rebase all run.
 func (t *Task) Skippable(ctx context.Context) int {
 	if t.WouldSave() {
 		t.note(ctx)
@@ -56,9 +54,8 @@ func (t *Task) Skippable(ctx context.Context) int {
 	return t.done(t.at)
 }
 
-// done is Side.Done for a commit. If setup changed nothing outside the stored directories, all commands count
-// for the same files; otherwise only commands that install what the same lock files name. A command that runs
-// may undo a later one, so later ones run, too.
+// done returns Skippable for a commit. If setup changed nothing outside the stored directories, all commands count for
+// the same files; otherwise only installing ones for the same lock files, up to the first other command.
 func (t *Task) done(c Commit) (n int) {
 	fits, same := t.Matches()
 	if !fits || c.Key != t.at.Key {
@@ -90,8 +87,7 @@ type CheckoutStart struct {
 	all   bool // none need run
 }
 
-// CheckoutStart examines a commit. If its dependencies differ from those at the task's start, its work tree starts
-// empty.
+// CheckoutStart examines a commit. If its dependencies differ from those at the task's start, it starts empty.
 func (t *Task) CheckoutStart(ctx context.Context, repo git.Repo, commit string) (CheckoutStart, error) {
 	if !t.Mounted() {
 		return CheckoutStart{}, nil
