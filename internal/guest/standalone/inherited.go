@@ -16,9 +16,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// ServeInherited is like Serve, on descriptors that the guest has inherited. Commands may run as its own
-// user: they get none of its descriptors and cannot reach these or its memory. When it returns, no process of
-// a command is left.
+// ServeInherited is Serve on inherited descriptors. Commands may run as its own user: they get none of its descriptors
+// and cannot reach these or its memory. When it returns, no process of a command is left.
 func ServeInherited(ctx context.Context) error {
 	if err := supervise.Adopt(); err != nil {
 		return err

@@ -8,13 +8,11 @@ import (
 	"time"
 )
 
-// wakeEvery is how often the server is woken, in case a root command stopped it and its idle and silence
-// limits had no effect. Nothing in the sandbox can stop its first process.
+// wakeEvery is how often the server is woken, in case a root command stopped it.
 const wakeEvery = time.Second
 
-// Init runs the sandbox's first process: it starts the server, forwards signals to it and reaps orphans. It
-// returns the server's exit code, after which the kernel ends everything else. It owns wait4(-1), so nothing
-// in its process may wait for its own child.
+// Init runs the sandbox's first process: it starts the server, forwards signals to it and reaps orphans. It returns the
+// server's exit code. It owns wait4(-1), so nothing in its process may wait for its own child.
 func Init(self string, signals <-chan os.Signal) (int, error) {
 	// os.StartProcess and never Wait, for the reason above.
 	p, err := os.StartProcess(self, []string{"guest", "serve"}, &os.ProcAttr{ //nolint:forbidigo // see above

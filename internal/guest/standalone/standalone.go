@@ -135,8 +135,7 @@ func own(dir string, who *supervise.User) error {
 	return nil
 }
 
-// lookUp finds a user of the sandbox in its /etc/passwd and /etc/group; nil for the guest's own user, which
-// is root except in a jail of a plain user. A numeric user need not exist.
+// lookUp finds a user of the sandbox in its /etc/passwd and /etc/group; nil for the guest's own. A numeric user need not exist.
 func lookUp(spec string) (who *supervise.User, name, home string, err error) {
 	id, group, _ := strings.Cut(spec, ":")
 	if id == "" && os.Getuid() != 0 { // the guest cannot become another user
@@ -229,8 +228,7 @@ func Dial(ctx context.Context, p Paths, in io.Reader, out io.Writer) error {
 // passSize is the copy buffer's size, in bytes: more than one output frame of the wire protocol.
 const passSize = 256 << 10
 
-// pass copies a stream through memory. io.Copy would use splice between sockets and pipes, which polls a full
-// pipe without a pause and occupies a whole CPU.
+// pass copies a stream through memory: io.Copy's splice polls a full pipe and occupies a whole CPU.
 func pass(to io.Writer, from io.Reader) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, passSize))
 }
