@@ -15,12 +15,10 @@ import (
 // buryPause is the interval of checks for orphans that have ended: one check finds all of them.
 const buryPause = 100 * time.Millisecond
 
-// followPause is the interval of checks of abandoned processes: a process that they start must be seen before
-// its parent ends, or it is taken for a stray.
+// followPause is the interval of checks of abandoned processes, whose children must be seen before their parent ends.
 const followPause = 5 * time.Second
 
-// adopter holds the processes that this one has adopted: those that lost their parent and their supervisor.
-// Processes that a command left at its own end stay; those whose supervisor was killed are killed.
+// adopter holds adopted processes. Those that a command left at its own end stay; others are killed.
 type adopter struct {
 	mu      sync.Mutex
 	orphans map[Orphan]bool
@@ -29,8 +27,7 @@ type adopter struct {
 // current is this process's adopter, set by Adopt.
 var current atomic.Pointer[adopter]
 
-// Adopt makes this process, whose only children are those of package proc, the parent of orphans. It is
-// called once, before Start.
+// Adopt makes this process, whose only children are those of package proc, the parent of orphans. Call it once, before Start.
 func Adopt() error {
 	if err := proc.Adopt(); err != nil {
 		return fmt.Errorf("adopt orphans: %w", err)
@@ -70,8 +67,7 @@ func (a *adopter) add(all []Orphan) {
 	a.follow(proc.Processes())
 }
 
-// follow includes all descendants of abandoned processes, so that their parents may end, and forgets those
-// that are gone.
+// follow includes all descendants of abandoned processes, and forgets those that are gone.
 func (a *adopter) follow(all []proc.Info) {
 	next := map[Orphan]bool{}
 	var roots []int
@@ -88,8 +84,7 @@ func (a *adopter) follow(all []proc.Info) {
 }
 
 const (
-	// strayRounds bounds the rounds of a kill: even processes that fork as fast as they die are gone within a
-	// few.
+	// strayRounds bounds the rounds of a kill: even processes that fork as fast as they die are gone within a few.
 	strayRounds = 500
 	// strayLooks is how many checks in a row must find no stray: one that starts during a check may be missed.
 	strayLooks = 5

@@ -12,14 +12,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// OrphanGuard detects a sandbox that is full of abandoned processes: commands that have ended left so many
-// processes that no new one can start. A fork bomb whose first process ends has that effect.
+// OrphanGuard detects a sandbox in which ended commands have left so many processes that no new one can start.
 type OrphanGuard struct {
-	// Dirs are directories of control groups, one of which counts processes; if none does, the user's limit
-	// counts.
+	// Dirs are directories of control groups that may count processes; otherwise the user's limit counts.
 	Dirs []string
-	// UID is the user whose processes count if this process has not adopted the processes that commands leave
-	// (Adopt); nil for none.
+	// UID is the user whose processes count if this process has not adopted orphans (Adopt); nil for none.
 	UID *uint32
 }
 

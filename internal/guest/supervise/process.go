@@ -32,8 +32,7 @@ type Spec struct {
 	DataBytes uint64 `json:"data_bytes,omitempty"`
 	// Whole ends everything that the command started together with it: no process is left.
 	Whole bool `json:"whole,omitempty"`
-	// Stderr means that the command's standard error follows the socket, and Extra is how many descriptors the
-	// command has from 3 on: Start sets both.
+	// Stderr means that standard error follows the socket; Extra counts the command's descriptors from 3 on. Start sets both.
 	Stderr bool `json:"stderr,omitempty"`
 	Extra  int  `json:"extra,omitempty"`
 }
@@ -43,8 +42,7 @@ type User struct {
 	UID    uint32   `json:"uid"`
 	GID    uint32   `json:"gid"`
 	Groups []uint32 `json:"groups,omitempty"`
-	// Cgroup and Namespace are the user's control group and mount namespace, see proc.Credential; nil and "" mean
-	// the supervisor's. Namespace is a name from proc.Namespace.Name.
+	// Cgroup and Namespace (a proc.Namespace.Name) are the user's; nil and "" mean the supervisor's.
 	Cgroup    *proc.Cgroup `json:"cgroup,omitempty"`
 	Namespace string       `json:"place,omitempty"`
 }
@@ -98,9 +96,9 @@ type Process struct {
 	err  error
 }
 
-// Start runs the command under a supervisor: self with the arguments of role. The files become the command's
-// standard files and stay the caller's; the caller must call Wait. Extra files become its descriptors from 3
-// on. ctx does not bound the command: End does.
+// Start runs the command under a supervisor: self with the arguments of role. The files become its standard files and
+// stay the caller's; extra files become its descriptors from 3 on. The caller must call Wait. ctx does not bound the
+// command: End does.
 func Start(ctx context.Context, self string, role []string, s Spec, stdin, stdout, stderr *os.File, extra ...*os.File) (*Process, error) {
 	s.Extra, s.Stderr = len(extra), stderr != nil
 	if s.Stderr { // not the supervisor's own: its crash output is not the command's
@@ -168,12 +166,11 @@ func (p *Process) Wait() (Exit, error) {
 // Signal sends a signal to the command's process group. It does nothing if the command has ended.
 func (p *Process) Signal(sig syscall.Signal) { _ = p.send(request{Signal: int(sig)}) }
 
-// overdue is how long a supervisor may take beyond the grace: thousands of processes are killed within
-// seconds.
+// overdue is how long a supervisor may take beyond the grace.
 const overdue = 5 * time.Second
 
-// End ends the command and everything that it started: with sig, and after grace with SIGKILL until nothing
-// is left; at once if grace is 0. It does not wait. Processes that a command left at its own end stay.
+// End ends the command and everything that it started: with sig, and after grace with SIGKILL. It does not wait.
+// Processes that a command left at its own end stay.
 func (p *Process) End(sig syscall.Signal, grace time.Duration) {
 	_ = p.send(request{End: true, Signal: int(sig), GraceMS: grace.Milliseconds()})
 	if current.Load() == nil {

@@ -33,8 +33,7 @@ func Main(ctx context.Context) int {
 	}
 	unix.CloseOnExec(controlFD)
 	Hide()
-	// Its starter ends it by the socket. Signals are caught and dropped, since the command would inherit ignored
-	// signals.
+	// The starter ends it by the socket. Signals are caught and dropped: the command would inherit ignored ones.
 	signal.Notify(
 		make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGTSTP, syscall.SIGTTIN,
 		syscall.SIGTTOU, syscall.SIGPIPE,
@@ -146,8 +145,7 @@ func limitData(most uint64) {
 }
 
 const (
-	// lingerTime is how long a supervisor stays with the processes that its command left: a newly started daemon
-	// forks and exits, maybe twice, and its family is known only while it has a parent.
+	// lingerTime is how long a supervisor stays with its command's processes: a daemon forks and exits, maybe twice.
 	lingerTime = 2 * time.Second
 	lingerLook = 20 * time.Millisecond
 )
@@ -209,8 +207,7 @@ func end(sig syscall.Signal, grace time.Duration) {
 	proc.EndChildren(func() { bury(proc.Processes()) })
 }
 
-// bury reaps adopted children that have ended. It leaves this process's own children to their waiters, so it
-// cannot wait for any child.
+// bury reaps adopted children that have ended, and leaves this process's own children to their waiters.
 func bury(all []proc.Info) {
 	own := proc.Children()
 	for _, r := range all {
