@@ -70,8 +70,7 @@ func (p *Forge) Answer(
 	return answers, "", err
 }
 
-// rangeDiffKey returns the key of an attempt's comment. It is per attempt because a changed comment notifies
-// no subscriber, and the comparison of an earlier rebase is history.
+// rangeDiffKey returns the key of an attempt's comment: a changed comment would notify no subscriber.
 func rangeDiffKey(res *workorder.Result) string {
 	return fmt.Sprintf("%s/range-diff-%d", res.TaskID, res.Attempt)
 }

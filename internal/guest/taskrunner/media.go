@@ -22,8 +22,7 @@ const (
 	mediaVar = "SANDBOX_AGENT_MEDIA"
 	// mediaOut is their destination, relative to the result directory.
 	mediaOut = workorder.EvidenceDir + "/media"
-	// maxMediaFiles, maxFile and maxBytes bound the copied files, the latter two in bytes: a reviewer looks at a few,
-	// and all of them are stored with the result.
+	// maxMediaFiles, maxFile and maxBytes bound the copied files, the latter two in bytes.
 	maxMediaFiles = 40
 	maxMediaFile  = 16 << 20
 	maxMediaBytes = 32 << 20
@@ -40,8 +39,7 @@ var mediaKinds = map[string]string{
 	".txt": "text", ".md": "text", ".log": "text", ".json": "text",
 }
 
-// mediaDir is the directory in which the agent leaves pictures for the reviewer. Root owns its parent, so that
-// the directory cannot be replaced.
+// mediaDir is the directory for the agent's pictures. Root owns its parent, so that it cannot be replaced.
 type mediaDir struct {
 	// path is the path of the directory.
 	path string
@@ -55,8 +53,8 @@ type mediaDir struct {
 	bytes int64
 }
 
-// newMediaDir creates the directory at path for user; nil means the current user. Keep copies files below out, the
-// result directory; shown cleans names and texts.
+// newMediaDir creates the directory at path for user; nil means the current user. Files are copied below out; shown
+// cleans names and texts.
 func newMediaDir(path, out string, user *proc.Credential, shown func(string) string) (*mediaDir, error) {
 	m := &mediaDir{path: path, out: out, user: user, shown: shown, taken: map[string]bool{}, used: map[string]bool{}}
 	return m, m.make()

@@ -33,8 +33,7 @@ func makePlanDir(user *proc.Credential) (file string, err error) {
 	return filepath.Join(planDir, workorder.PlanFile), nil
 }
 
-// collectPlan returns what the agent wrote to desk, or else its final message, without hidden text and what shown
-// removes. It stores the text in out, the result directory, at path.
+// collectPlan returns the agent's text in desk, or else its final message, cleaned by shown, and stores it at path in out.
 func collectPlan(desk string, owner *uint32, lastWords, out string, shown func(string) string) (text, path string, err error) {
 	text, err = readPlan(desk, owner)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

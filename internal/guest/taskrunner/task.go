@@ -38,8 +38,7 @@ type Task struct {
 	lost []string // reports of the services' watcher
 }
 
-// New returns a task whose commands get the order's environment: never a key of the gateway, which is
-// replaced by a placeholder.
+// New returns a task whose commands get the order's environment, with placeholders for the gateway's keys.
 func New(env *workorder.Envelope, models *gateway.Models, cfg runner.Config) *Task {
 	t := &Task{cfg: cfg, only: map[workorder.SecretUse][]string{}}
 	t.cfg.Env = commandEnv(env)
@@ -81,8 +80,7 @@ func (t *Task) SetChangeSource(changed func() time.Time) { t.cfg.Changed = chang
 // SetShellEntry sets the entry through which shells of the user join the agent's namespace while it works.
 func (t *Task) SetShellEntry(e *usershell.EntryFile) { t.shellEntry = e }
 
-// commandEnv returns the environment of all commands: the image's variables, those that identify the user,
-// the project's variables and the secrets for all of them, where later ones win.
+// commandEnv returns the environment of all commands: the image's variables, the user's, the project's and the secrets.
 func commandEnv(env *workorder.Envelope) []string {
 	o := &env.Order
 	merged := imageEnv(o)
@@ -221,8 +219,7 @@ func (t *Task) Repair(ctx context.Context, round int, checks []workorder.Validat
 	return t.run(ctx, cfg)
 }
 
-// adding adds earlier usage to events, so that they report the whole attempt: rescue, the remote and the host
-// rely on them for a box that vanishes.
+// adding adds earlier usage to events, so that they report the whole attempt.
 func adding(used workorder.Usage, emit func(workorder.Event)) func(workorder.Event) {
 	return func(e workorder.Event) {
 		if e.Type == workorder.EventAgentUsage && e.Usage != nil {
@@ -250,8 +247,7 @@ func (t *Task) run(ctx context.Context, cfg runner.Config) boot.AgentEnd {
 	}
 }
 
-// publishShellEntry publishes the entry for shells. leave withdraws it and ends them, so that none of their processes exist when
-// the checks run.
+// publishShellEntry publishes the entry for shells. leave withdraws it and ends them before the checks run.
 func (t *Task) publishShellEntry(cfg *runner.Config) (leave func() []string) {
 	if t.shellEntry == nil || cfg.User == nil {
 		return func() []string { return nil }
