@@ -11,8 +11,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// asRoot is needed because apt would otherwise download as a separate user, which the network policy treats
-// as untrusted.
+// asRoot: otherwise apt downloads as a separate user, which the network policy treats as untrusted.
 const asRoot = "APT::Sandbox::User=root"
 
 // lastWords is how many bytes of apt's output an error shows.

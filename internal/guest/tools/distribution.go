@@ -22,8 +22,7 @@ type distribution struct {
 	pkg *regexp.Regexp
 	// with lists packages that are installed with it.
 	with []string
-	// at maps programs to their paths. ARCH is replaced by amd64 or arm64. A path with * means all programs of a
-	// directory.
+	// at maps programs to their paths. ARCH is replaced by amd64 or arm64; * means all programs of a directory.
 	at map[string]string
 }
 

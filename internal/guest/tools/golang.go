@@ -11,8 +11,7 @@ import (
 	"strings"
 )
 
-// golang is Go's own download of toolchains: the go command fetches a module and checks it against the
-// checksum database.
+// golang is Go's own download of toolchains: a module, checked against the checksum database.
 type golang struct{}
 
 func (golang) String() string { return "Go's toolchains" }
@@ -59,8 +58,7 @@ func (w golang) list(ctx context.Context, b *Tools, t *tool) ([]string, error) {
 	return list, nil
 }
 
-// fill does what the go command does when it switches toolchains: that command would also run the toolchain
-// as root, which must only be fetched.
+// fill does what the go command does when it switches toolchains, without running the toolchain as root.
 func (w golang) fill(ctx context.Context, b *Tools, _ *tool, version, dir string) error {
 	module := fmt.Sprintf("toolchain@v0.0.1-go%s.linux-%s", version, runtime.GOARCH)
 	if _, err := b.run(ctx, dir, w.environ(dir), "go", "mod", "download", "golang.org/"+module); err != nil {
@@ -109,8 +107,7 @@ func (mise) program(ctx context.Context, b *Tools) error {
 	return nil
 }
 
-// data returns mise's installation directory. Tools contain the path for which they were built, so programs
-// are linked from here and stay here.
+// data returns mise's installation directory, in which tools stay because they contain its path.
 func (mise) data(b *Tools) string { return filepath.Join(b.Dir, ".mise") }
 
 func (w mise) environ(b *Tools) []string {

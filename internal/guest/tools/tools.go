@@ -19,8 +19,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Dir is the directory of the tools: TOOL/VERSION, owned by root, with the programs of each in its directory
-// bin, and links to all of them in bin.
+// Dir is the directory of the tools: TOOL/VERSION/bin, owned by root, and links to all programs in bin.
 const Dir = "/opt/tools"
 
 // lookTime bounds one query of a source: a registry's list of versions takes seconds.
@@ -37,8 +36,7 @@ type Tools struct {
 	Path string
 	// Commands is the PATH of the project's commands, to which the tools are prepended.
 	Commands string
-	// User runs programs to query their version: root runs programs that fetch tools, but not the fetched ones.
-	// Nil means the current user.
+	// User runs programs to query their version: root never runs fetched programs. Nil means the current user.
 	User *proc.Credential
 	// Log opens the log of an Install, which closes it.
 	Log func() (io.WriteCloser, error)
@@ -66,8 +64,8 @@ type way interface {
 	fill(ctx context.Context, b *Tools, t *tool, version, dir string) error
 }
 
-// Install installs the tools, and returns the variables that all commands need to use them. If some are
-// unavailable it returns an *Error that names all of them, and the variables for the others.
+// Install installs the tools, and returns the variables that all commands need. If some are unavailable it returns an
+// *Error that names all of them, and the variables for the others.
 func (b *Tools) Install(ctx context.Context, asked map[string]string) (env map[string]string, err error) {
 	log, err := b.Log()
 	if err != nil {
@@ -248,8 +246,7 @@ func compact(list ...string) []string {
 	return slices.DeleteFunc(list, func(s string) bool { return s == "" })
 }
 
-// table returns the sources of each tool, in the order in which they are tried. The image, and the content of
-// Dir, take precedence over all of them.
+// table returns the sources of each tool, in the order of trying. The image and the content of Dir come first.
 func table() map[string]*tool {
 	all := map[string]*tool{}
 	add := func(name string, programs, asks []string, ways ...way) {
