@@ -21,8 +21,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// Dir is the directory of the entry file. Root creates it before anything of the agent runs, so that the agent cannot
-// create it first.
+// Dir is the directory of the entry file, which root creates before the agent runs.
 const Dir = "/dev/shm/sandbox-agent-shell"
 
 const (
@@ -68,8 +67,8 @@ func (e *EntryFile) Publish(a Agent) error {
 	return nil
 }
 
-// Withdraw prevents new shells. A shell that is just starting has become the agent's user when Withdraw returns, so
-// that killing the agent's processes afterwards includes it.
+// Withdraw prevents new shells. Shells that are starting have become the agent's user when it returns, so that killing
+// the agent's processes includes them.
 func (e *EntryFile) Withdraw() error {
 	if e == nil {
 		return nil
@@ -96,8 +95,7 @@ func (e *EntryFile) Withdraw() error {
 	}
 }
 
-// ReadEntry reads the state for a shell. Withdraw waits until in is closed, or this process has been
-// replaced by another program.
+// ReadEntry reads the state for a shell. Withdraw waits until in is closed, or the process executes another program.
 func ReadEntry(dir string) (a Agent, in *os.File, err error) {
 	st, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -132,8 +130,8 @@ const program = "/bin/bash"
 // oomScore equals the agent's: the kernel kills a shell before processes that the box needs.
 const oomScore = 500
 
-// Enter replaces this process, which is root's, by a shell or the command argv, as the agent's user and with
-// the agent's restrictions. It returns only an error. user includes the agent's control group.
+// Enter replaces this root process by a shell or the command argv, as the agent's user with the agent's restrictions.
+// It returns only an error. user includes the agent's control group.
 func Enter(dir string, user *proc.Credential, argv []string) error {
 	agent, in, err := ReadEntry(dir)
 	if err != nil {
@@ -177,8 +175,7 @@ func terminal(f *os.File) bool {
 	return err == nil
 }
 
-// handOver gives a terminal or pipe to the user, who can then open it by name (/dev/stdout); a public device
-// stays root's.
+// handOver gives a terminal or pipe to the user, who can then open it by name (/dev/stdout).
 func handOver(f *os.File, user *proc.Credential) {
 	st, err := f.Stat()
 	if err == nil && (st.Mode()&os.ModeNamedPipe != 0 || terminal(f)) {
