@@ -36,7 +36,6 @@ const (
 	maxEnded = 16
 )
 
-// commands holds the commands that the guest knows.
 type commands struct {
 	config   Config
 	mu       sync.Mutex

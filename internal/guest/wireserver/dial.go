@@ -106,8 +106,7 @@ func (s *Server) ports(w http.ResponseWriter, _ *http.Request) error {
 	return wirehttp.Document(w, slices.Compact(all))
 }
 
-// openSockets returns the inodes of the sockets of all processes that this one sees. A process that hides its
-// descriptors has none.
+// openSockets returns the inodes of the sockets of all visible processes.
 func openSockets() map[string]bool {
 	all := map[string]bool{}
 	files, _ := filepath.Glob("/proc/[0-9]*/fd/*") // the pattern is valid
@@ -123,8 +122,8 @@ func openSockets() map[string]bool {
 	return all
 }
 
-// listening reads the listening sockets that are own from a kernel table: "n: address:port remote state
-// queues timer retransmits uid timeout inode …", in hexadecimal digits, addresses as words in the machine's byte order.
+// listening reads the listening sockets that are own from a kernel table: "n: address:port remote state queues timer
+// retransmits uid timeout inode …".
 func listening(r io.Reader, own func(uid, inode string) bool) (all []wire.Port) {
 	const (
 		listens = "0A"

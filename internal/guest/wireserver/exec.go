@@ -27,8 +27,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	go func() {
-		// An error means that the command accepts no more input, or that its client is gone. For a terminal that is
-		// not the end of the input (^D), which the program in the terminal would take for its user's.
+		// The command accepts no more input, or its client is gone. For a terminal that is not the end of the input (^D).
 		err := c.write(frames.Rest())
 		close(c.begun)
 		if !what.KeepInput && (err == nil || what.Terminal == nil) {

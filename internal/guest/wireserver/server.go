@@ -34,8 +34,7 @@ type Config struct {
 	// Self is this program; Reap are its arguments for supervise.Main, Files those for files.Main.
 	Self        string
 	Reap, Files []string
-	// FilesAs starts files.Main as that user at once; if nil, it starts as this program and becomes User. See
-	// files.Config.
+	// FilesAs starts files.Main as that user at once; if nil, it starts as this program. See files.Config.
 	FilesAs *proc.Credential
 	// IdleTimeout ends the sandbox when no command has run and no request has arrived for that long; 0 disables it.
 	IdleTimeout time.Duration
@@ -60,8 +59,7 @@ type Config struct {
 // PolicyControl controls a sandbox's network.
 type PolicyControl interface {
 	Current() wire.NetworkPolicy
-	// Set replaces the policy; on error the previous one stays in force. An error that is a *wire.Error is sent
-	// as the answer.
+	// Set replaces the policy; on error the previous one stays. A *wire.Error is sent as the answer.
 	Set(ctx context.Context, n wire.NetworkPolicy) error
 }
 
@@ -141,8 +139,7 @@ func filesConfig(c Config) files.Config {
 	return f
 }
 
-// Serve serves until ctx or the sandbox ends, whichever comes first. It returns the reason, nil for ctx. All
-// commands have ended when it returns.
+// Serve serves until ctx or the sandbox ends, and returns the reason, nil for ctx. Then all commands have ended.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -174,8 +171,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 
 const (
 	headerTime = 10 * time.Second
-	// Receive windows in bytes: for one stream, the data in flight of a fast sender; for a connection, that of
-	// several streams.
+	// Receive windows in bytes, of one stream and of a connection.
 	streamBuffer = 1 << 20
 	connBuffer   = 4 << 20
 	maxStreams   = 1024

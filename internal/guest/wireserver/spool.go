@@ -9,24 +9,20 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// spoolSize bounds the stored output of a command, in bytes: some minutes of a verbose build, for clients
-// that reconnect.
+// spoolSize bounds the stored output of a command, in bytes, for clients that reconnect.
 const spoolSize = 8 << 20
 
-// spool stores the end of a command's output, with the offset of each byte in all of it. Its methods are safe
-// for concurrent use.
+// spool stores the end of a command's output, with the offset of each byte. It is safe for concurrent use.
 type spool struct {
 	mu         sync.Mutex
 	pieces     []piece // in order, without gaps between them
 	start, end int64   // offsets of the first stored byte, and after the last
 	closed     bool
 	changed    chan struct{} // closed at the next change of the fields above
-	// reader is the offset of the client that started the command and reads its output, which waits for that
-	// client. -1: there is none, and old output is dropped.
+	// reader is the offset of the starting client, for which output waits; -1 drops old output.
 	reader int64
 }
 
-// piece is a part of one stream's output.
 type piece struct {
 	stream wire.FrameType
 	data   []byte
@@ -124,8 +120,8 @@ func (s *spool) len() int64 {
 	return s.end
 }
 
-// next waits for output from the offset on. It returns some of it, of one stream, or how many bytes of it are
-// no longer stored. At the end of all output the error is io.EOF; if quiet fires first, errQuiet.
+// next waits for output from the offset on. It returns output of one stream, or how many bytes are no longer stored. At
+// the end of all output the error is io.EOF; if quiet fires first, errQuiet.
 func (s *spool) next(ctx context.Context, at int64, quiet <-chan time.Time) (p piece, lost int64, err error) {
 	for {
 		s.mu.Lock()
