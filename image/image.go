@@ -28,7 +28,7 @@ var smallFiles embed.FS
 var binaries embed.FS
 
 // ErrNoEntrypoint reports that no program to run inside is embedded.
-var ErrNoEntrypoint = errors.New("this build carries no guest program")
+var ErrNoEntrypoint = errors.New("this build embeds no guest program")
 
 // maxEntrypoint bounds the unpacked binary; the real one has a tenth of it.
 const maxEntrypoint = 256 << 20
@@ -108,7 +108,7 @@ func packedGuest(from fs.FS, arch string) (p PackedGuest, err error) {
 			return nil, err
 		}
 		if h := sha256.Sum256(b); hex.EncodeToString(h[:]) != p.Hash {
-			return nil, fmt.Errorf("the guest's binary for linux/%s is another than this CLI says: build it again with `make build`", arch)
+			return nil, fmt.Errorf("the guest's binary for linux/%s differs from this CLI's checksum: run `make build`", arch)
 		}
 		return b, nil
 	}

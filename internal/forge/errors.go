@@ -58,12 +58,12 @@ func KindOf(err error) Kind {
 // NextSteps has the user's next step for each kind of error.
 var NextSteps = map[Kind]string{
 	Unsupported: "push the branch and open the request by hand, or name the API of an enterprise server: pr.api_url in the project file",
-	Auth:        "give a token that is valid for this host: SANDBOX_AGENT_GIT_TOKEN, which goes first, GH_TOKEN, or `gh auth login`",
+	Auth:        "use a token that is valid for this host: SANDBOX_AGENT_GIT_TOKEN (first), GH_TOKEN, or `gh auth login`",
 	Permission:  "give the token write access to pull requests, issues and contents of this repository",
-	NotFound:    "check the name, and that the token may see the repository",
-	RateLimited: "try again after that",
+	NotFound:    "check the name, and that the token can read the repository",
+	RateLimited: "try again after that time",
 	Unavailable: "try again later; nothing is lost",
-	Invalid:     "see what the forge says, and correct that",
+	Invalid:     "correct the request as the forge's message says",
 }
 
 // OneLine returns an untrusted text on one line.

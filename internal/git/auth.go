@@ -65,7 +65,7 @@ func (a *Auth) prepare(ctx context.Context) (conf, env []string, f *os.File, err
 	}
 	u, err := url.Parse(a.URL)
 	if err != nil || u.Host == "" {
-		return nil, nil, nil, fmt.Errorf("a token needs an HTTP remote, this one is %q", a.URL)
+		return nil, nil, nil, fmt.Errorf("a token needs an HTTP remote, not %q", a.URL)
 	}
 	user := a.Username
 	if user == "" {

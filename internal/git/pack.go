@@ -108,7 +108,7 @@ func (s *packScanner) pack() error {
 	}
 	n := binary.BigEndian.Uint32(head[8:])
 	if string(head[:4]) != "PACK" || n > s.left.Objects {
-		return fmt.Errorf("%w: it has %d objects, %d are allowed", ErrPack, n, s.left.Objects)
+		return fmt.Errorf("%w: %d objects exceed the limit of %d", ErrPack, n, s.left.Objects)
 	}
 	for range n {
 		if err := s.object(); err != nil {
@@ -160,10 +160,10 @@ func (s *packScanner) object() error {
 // allow counts an object, or a delta's result.
 func (s *packScanner) allow(size uint64, most int64) error {
 	if size > uint64(most) {
-		return fmt.Errorf("%w: an object of %d bytes, where %d are allowed", ErrPack, size, most)
+		return fmt.Errorf("%w: an object of %d bytes exceeds the limit of %d", ErrPack, size, most)
 	}
 	if s.left.Total -= int64(size); s.left.Total < 0 {
-		return fmt.Errorf("%w: its objects are too large together", ErrPack)
+		return fmt.Errorf("%w: its objects exceed the total size limit", ErrPack)
 	}
 	return nil
 }
@@ -206,7 +206,7 @@ func (s *packScanner) content(size uint64, delta bool) error {
 		}
 	}
 	if !errors.Is(err, io.EOF) || read != int64(size) {
-		return fmt.Errorf("%w: an object is not as large as it says: %w", ErrPack, err)
+		return fmt.Errorf("%w: an object's size differs from its header: %w", ErrPack, err)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 // It returns only an error; then the process must end, since it may have lost rights.
 func Become(s Spec) error {
 	if len(s.Argv) == 0 || s.User == nil {
-		return errors.New("become a program: there is no command or no user")
+		return errors.New("become a program: command or user missing")
 	}
 	path, err := lookPath(s.Argv[0], s.Env)
 	if err != nil {

@@ -14,5 +14,5 @@ func startApart(*exec.Cmd, *Cgroup, *Credential) error {
 
 // startTied is not supported.
 func startTied(*exec.Cmd, *Cgroup, Spec, <-chan struct{}) error {
-	return errors.New("a child that ends with its starter is only supported on Linux")
+	return errors.New("children tied to this process are only supported on Linux")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -79,7 +80,7 @@ func Find(root *os.Root, before FileState) ([]ReportFile, error) {
 	var found []ReportFile
 	for _, p := range paths {
 		if len(found) == maxReports {
-			return found, fmt.Errorf("look for test reports: more than %d files, the rest is not read", maxReports)
+			return found, fmt.Errorf("look for test reports: more than %d files; the rest is ignored", maxReports)
 		}
 		if f := detectFile(root, p); f != None {
 			found = append(found, ReportFile{Path: p, Format: f})
@@ -147,11 +148,7 @@ func merge(byFormat map[Format]*Report, rep *Report) {
 // joined joins the reports of all formats, named by the one with most tests. A format whose tests all have names of the
 // first is a copy of it and is left out.
 func joined(byFormat map[Format]*Report) *Report {
-	var reps []*Report
-	for _, r := range byFormat {
-		reps = append(reps, r)
-	}
-	slices.SortFunc(reps, func(a, b *Report) int {
+	reps := slices.SortedFunc(maps.Values(byFormat), func(a, b *Report) int {
 		return cmp.Or(cmp.Compare(len(b.Tests), len(a.Tests)), strings.Compare(string(a.Format), string(b.Format)))
 	})
 	if len(reps) == 0 {
@@ -178,7 +175,7 @@ func walk(root *os.Root, f func(p string, st stamp)) error {
 	w := &walker{f: f, left: maxWalked, end: time.Now().Add(findTime)}
 	w.folder(root, "", 0)
 	if w.left <= 0 {
-		return fmt.Errorf("look for test reports: the work tree is too large, only %d entries were looked at", maxWalked)
+		return fmt.Errorf("look for test reports: the work tree is too large; only %d entries were examined", maxWalked)
 	}
 	return nil
 }
@@ -240,7 +237,9 @@ func stampOf(fi os.FileInfo) stamp {
 	return s
 }
 
-// open opens a regular file of the tree; anything else is an error.
+var errNotRegular = errors.New("not a regular file")
+
+// open opens a regular file of the tree.
 func open(root *os.Root, p string) (*os.File, int64, error) {
 	f, err := root.OpenFile(p, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -248,7 +247,7 @@ func open(root *os.Root, p string) (*os.File, int64, error) {
 	}
 	fi, err := f.Stat()
 	if err == nil && !fi.Mode().IsRegular() {
-		err = fmt.Errorf("open %s: it is no regular file any more", p)
+		err = fmt.Errorf("open %s: %w", p, errNotRegular)
 	}
 	if err != nil {
 		_ = f.Close()
@@ -278,7 +277,7 @@ func readFile(root *os.Root, found ReportFile, left *int64) (*Report, error) {
 	}
 	defer f.Close()
 	if *left -= size; *left < 0 {
-		return nil, fmt.Errorf("the reports of the command have more than %d MiB together", maxTotal>>20)
+		return nil, fmt.Errorf("the reports of the command exceed %d MiB in total", maxTotal>>20)
 	}
 	return Parse(found.Format, io.LimitReader(f, size))
 }

@@ -1,6 +1,7 @@
 package testreport
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -82,7 +83,7 @@ func TestFind(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := int64(maxTotal)
-	if _, err := readFile(root, ReportFile{Path: "junit.xml", Format: JUnit}, &left); err == nil || !strings.Contains(err.Error(), "no regular file") {
+	if _, err := readFile(root, ReportFile{Path: "junit.xml", Format: JUnit}, &left); !errors.Is(err, errNotRegular) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -52,7 +52,7 @@ func parseJest(rep *Report, in io.Reader) error {
 // jestDocument reads the document piece by piece, so that a part gives its tests.
 func jestDocument(rep *Report, d *json.Decoder) error {
 	if tok, err := d.Token(); err != nil || tok != json.Delim('{') {
-		return errors.New("there is no JSON document of jest or vitest in it")
+		return errors.New("it contains no JSON document of jest or vitest")
 	}
 	found := false
 	for d.More() {
@@ -83,7 +83,7 @@ func jestDocument(rep *Report, d *json.Decoder) error {
 		}
 	}
 	if !found {
-		return errors.New("there are no testResults in it")
+		return errors.New("it contains no testResults")
 	}
 	if _, err := d.Token(); err != nil {
 		return ended(err)

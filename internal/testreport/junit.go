@@ -57,7 +57,7 @@ func parseJUnit(rep *Report, in io.Reader) error {
 	j.closeCase()
 	switch {
 	case !j.anyXML:
-		return errors.New("there is no test suite in it")
+		return errors.New("it contains no test suite")
 	case j.depth != 0:
 		return errors.New("it ends in the middle of an element")
 	}

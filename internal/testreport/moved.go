@@ -2,6 +2,7 @@ package testreport
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -23,12 +24,8 @@ func move(b, h map[testKey]*seen) {
 			}
 		}
 	}
-	pairs := make([]pair, 0, len(votes))
-	for p := range votes {
-		pairs = append(pairs, p)
-	}
 	// The suites that share most names first.
-	slices.SortFunc(pairs, func(x, y pair) int {
+	pairs := slices.SortedFunc(maps.Keys(votes), func(x, y pair) int {
 		return cmp.Or(cmp.Compare(votes[y], votes[x]), strings.Compare(x.from, y.from), strings.Compare(x.to, y.to))
 	})
 	bySuite := map[string][]string{}

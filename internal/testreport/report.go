@@ -66,7 +66,7 @@ const (
 )
 
 // errTooLarge means that a report has more than maxReport bytes.
-var errTooLarge = fmt.Errorf("the report has more than %d MiB, the rest was not read", maxReport>>20)
+var errTooLarge = fmt.Errorf("the report exceeds %d MiB; the rest was not read", maxReport>>20)
 
 // Parse reads a report. With an error it returns the tests so far: a killed runner leaves a part.
 func Parse(format Format, r io.Reader) (*Report, error) {
@@ -83,7 +83,7 @@ func Parse(format Format, r io.Reader) (*Report, error) {
 	case Jest:
 		err = parseJest(rep, in)
 	default:
-		err = errors.New("no known format of test reports")
+		err = errors.New("unknown test report format")
 	}
 	rep.number()
 	if err != nil {

@@ -68,7 +68,7 @@ func parseTAP(rep *Report, in io.Reader) error {
 		rep.add(Test{Name: wholeSuite, Status: workorder.TestFailed, Text: problem, Whole: true})
 	}
 	if !t.any && err == nil {
-		err = fmt.Errorf("there are no test points in it")
+		err = fmt.Errorf("it contains no test points")
 	}
 	return err
 }

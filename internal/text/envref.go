@@ -29,7 +29,7 @@ func expand(value string, lookup func(name string) (string, bool)) (string, erro
 		}
 		v, ok := lookup(name)
 		if !ok {
-			return "", fmt.Errorf("$%s is no variable of the image", name)
+			return "", fmt.Errorf("the image has no variable $%s", name)
 		}
 		out.WriteString(v)
 		value = after
@@ -50,7 +50,7 @@ func reference(s string) (name, rest string, err error) {
 	name, rest = s[:end], s[end:]
 	switch {
 	case name == "" || name[0] >= '0' && name[0] <= '9':
-		return "", "", errors.New("a dollar is not followed by the name of a variable")
+		return "", "", errors.New("a dollar sign is not followed by a variable name")
 	case !braced:
 		return name, rest, nil
 	}

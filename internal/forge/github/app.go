@@ -42,7 +42,7 @@ func appKey(a *workorder.ForgeApp) (*rsa.PrivateKey, error) {
 	if rsaKey, ok := k.(*rsa.PrivateKey); ok && err == nil {
 		return rsaKey, nil
 	}
-	return nil, errors.New("the private key of the GitHub App cannot be read: it has to be an RSA key")
+	return nil, errors.New("the private key of the GitHub App is not an RSA key")
 }
 
 type tokens struct {
@@ -124,7 +124,7 @@ func (c *api) mint(ctx context.Context) (string, error) {
 		return "", c.appError(ctx, doing, err)
 	}
 	if made.GetToken() == "" {
-		return "", forge.NewError(forge.Unavailable, doing, "the answer has no token in it", "")
+		return "", forge.NewError(forge.Unavailable, doing, "the answer contains no token", "")
 	}
 	c.token.mu.Lock()
 	defer c.token.mu.Unlock()

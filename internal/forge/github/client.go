@@ -79,7 +79,7 @@ func New(conf forge.Config) (*Client, error) {
 	}
 	doing := "use the forge of " + forge.OneLine(sanitize(conf.Remote), 200)
 	if !ok {
-		return nil, forge.NewError(forge.Unsupported, doing, "the remote is no repository on a GitHub", "")
+		return nil, forge.NewError(forge.Unsupported, doing, "the remote is not a GitHub repository", "")
 	}
 	if conf.APIURL != "" && !repo.at(conf.APIURL) {
 		return nil, forge.NewError(forge.Invalid, doing,
@@ -97,13 +97,13 @@ func New(conf forge.Config) (*Client, error) {
 	if conf.App != nil {
 		key, err := appKey(conf.App)
 		if err != nil {
-			return nil, forge.NewError(forge.Auth, doing, err.Error(), "give the App's private key as GitHub lets you download it")
+			return nil, forge.NewError(forge.Auth, doing, err.Error(), "use the App's private key file as downloaded from GitHub")
 		}
 		c.token.app, c.token.key = conf.App, key
 	}
 	base, err := url.Parse(repo.API)
 	if err != nil {
-		return nil, forge.NewError(forge.Invalid, doing, "the API's address cannot be read", "")
+		return nil, forge.NewError(forge.Invalid, doing, "the API's address is invalid", "")
 	}
 	c.http = guarded(base)
 	return &Client{&pulls{&talk{&people{api: c, people: map[string]forge.Person{}}}}}, nil

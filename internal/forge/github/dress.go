@@ -51,7 +51,7 @@ func (c *pulls) label(ctx context.Context, pr *forge.PR, names []string) error {
 				return err
 			})
 			if err == nil {
-				pr.Warn("label %q was missing in the repository and was made", name)
+				pr.Warn("label %q was missing in the repository and was created", name)
 			}
 		}
 		if err != nil {
@@ -124,7 +124,7 @@ func (c *pulls) RequestReviewers(ctx context.Context, n int, users, teams []stri
 	if len(users)+len(teams) == 0 {
 		return nil, nil
 	}
-	if err := c.needToken(fmt.Sprintf("ask for reviews of pull request #%d", n)); err != nil {
+	if err := c.needToken(fmt.Sprintf("request reviews of pull request #%d", n)); err != nil {
 		return nil, err
 	}
 	ctx, cancel := bounded(ctx)
@@ -142,16 +142,16 @@ func (c *pulls) RequestReviewers(ctx context.Context, n int, users, teams []stri
 	var pr forge.PR
 	err = send(users, teams)
 	if forge.KindOf(err) != forge.Invalid || len(users)+len(teams) == 1 {
-		err = soft(&pr, "not asked for a review", err)
+		err = soft(&pr, "no review requested", err)
 		return pr.Warnings, err
 	}
 	for _, u := range users {
-		if err := soft(&pr, u+" is not asked for a review", send([]string{u}, nil)); err != nil {
+		if err := soft(&pr, "no review requested from "+u, send([]string{u}, nil)); err != nil {
 			return pr.Warnings, err
 		}
 	}
 	for _, t := range teams {
-		if err := soft(&pr, "team "+t+" is not asked for a review", send(nil, []string{t})); err != nil {
+		if err := soft(&pr, "no review requested from team "+t, send(nil, []string{t})); err != nil {
 			return pr.Warnings, err
 		}
 	}

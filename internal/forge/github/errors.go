@@ -84,7 +84,7 @@ func answer(err error) (*http.Response, string) {
 		return e.Response, e.Message
 	}
 	if e, ok := errors.AsType[*github.TwoFactorAuthError](err); ok {
-		return e.Response, "a second factor is asked for: " + e.Message
+		return e.Response, "two-factor authentication is required: " + e.Message
 	}
 	if e, ok := errors.AsType[*github.ErrorResponse](err); ok {
 		return e.Response, words(e)

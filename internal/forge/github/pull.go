@@ -35,7 +35,7 @@ func (c *pulls) OpenPR(ctx context.Context, spec forge.PRSpec) (forge.PR, error)
 	switch {
 	case found != nil && found.GetState() != forge.StateOpen:
 		pr = c.pr(found)
-		pr.Warn("pull request #%d of this branch was %s; it is left as it is and no other is opened", pr.Number, pr.State)
+		pr.Warn("pull request #%d of this branch was %s; it stays unchanged and no other is opened", pr.Number, pr.State)
 		return pr, nil
 	case found != nil && found.GetState() == forge.StateOpen:
 		pr, err = c.updatePR(ctx, found, spec, body)
@@ -48,7 +48,7 @@ func (c *pulls) OpenPR(ctx context.Context, spec forge.PRSpec) (forge.PR, error)
 		return pr, err
 	}
 	if cut {
-		pr.Warn("the body was cut to the %d characters that GitHub takes", forge.MaxBody)
+		pr.Warn("the body was cut to GitHub's limit of %d characters", forge.MaxBody)
 	}
 	return pr, c.dress(ctx, &pr, spec)
 }
@@ -142,7 +142,7 @@ func (c *pulls) createPR(ctx context.Context, doing string, spec forge.PRSpec, b
 	pr := c.pr(made)
 	pr.Created = true
 	if noDraft {
-		pr.Warn("this repository's plan has no drafts: the pull request is an ordinary one")
+		pr.Warn("this repository's plan has no drafts: opened as ready for review")
 	}
 	return pr, nil
 }
@@ -185,7 +185,7 @@ func (c *pulls) updatePR(ctx context.Context, old *github.PullRequest, spec forg
 	pr := c.pr(now)
 	pr.Updated = changed
 	if !known {
-		pr.Warn("the body of pull request #%d is not the one of this commit; it is left as it is", pr.Number)
+		pr.Warn("the body of pull request #%d describes another commit and stays unchanged", pr.Number)
 	}
 	if change.Base != nil {
 		pr.Warn("the pull request's base was %q and is %q now", old.GetBase().GetRef(), spec.Base)
@@ -244,7 +244,7 @@ const (
 )
 
 // errMore means that a list was longer than maxPages.
-var errMore = errors.New("the list is longer than what is read of it")
+var errMore = errors.New("the list exceeds the page limit")
 
 // pages reads a list, with retries for each page.
 func pages[T any](ctx context.Context, c *api, doing string, limit int, get func(context.Context, *github.Client, int) ([]T,

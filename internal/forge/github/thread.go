@@ -138,7 +138,7 @@ func (c *talk) threads(ctx context.Context, number int) (all []thread, more bool
 			return all, false, err
 		}
 		if data.Repository == nil || data.Repository.PullRequest == nil {
-			return nil, false, forge.NewError(forge.NotFound, doing, "there is no such pull request", "")
+			return nil, false, forge.NewError(forge.NotFound, doing, "the pull request does not exist", "")
 		}
 		part := data.Repository.PullRequest.Threads
 		all = append(all, part.Nodes...)
@@ -235,7 +235,7 @@ func (c *talk) ResolveThread(ctx context.Context, number int, id string) error {
 		return err
 	}
 	if !data.Resolve.Thread.Resolved {
-		return forge.NewError(forge.Invalid, doing, "the forge took the request and left the thread open", "resolve it by hand")
+		return forge.NewError(forge.Invalid, doing, "the forge accepted the request but left the thread open", "resolve it by hand")
 	}
 	return nil
 }

@@ -2,6 +2,7 @@
 package boot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,7 +43,7 @@ type Runner struct {
 	WatchDisk func(ctx context.Context, over func(text string))
 	// Signals delivers SIGTERM and SIGINT, and initd.LongStop before them.
 	Signals <-chan os.Signal
-	// Burst is the time in which several signals count as one. Zero means two seconds.
+	// Burst is the time after the first signal in which further ones count as the same request. Zero means two seconds.
 	Burst time.Duration
 
 	contexts  phaseContexts
@@ -136,7 +137,7 @@ func (r *Runner) watchSignals(interrupt, hurry context.CancelCauseFunc) {
 				r.grace.Store(int64(workorder.LongStop))
 				r.Repo.AnnounceStop(r.shutdown().Bundle)
 				continue
-			case s != syscall.SIGINT || time.Since(first) < r.burst():
+			case s != syscall.SIGINT || time.Since(first) < cmp.Or(r.Burst, 2*time.Second):
 				continue
 			}
 			r.landBy.Store(&first) // no landing time is left
@@ -153,12 +154,4 @@ func (r *Runner) landsBy(stopped time.Time) time.Time {
 	by := stopped.Add(workorder.AgentGrace + r.shutdown().Land)
 	r.landBy.Store(&by)
 	return by
-}
-
-// burst is the time after the first signal in which further signals count as the same request.
-func (r *Runner) burst() time.Duration {
-	if r.Burst > 0 {
-		return r.Burst
-	}
-	return 2 * time.Second
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path"
@@ -39,12 +40,7 @@ func (h handler) routes() map[string]func(http.ResponseWriter, *http.Request, st
 }
 
 // Patterns returns the patterns of the requests that Files answers.
-func Patterns() (all []string) {
-	for pattern := range (handler{}).routes() {
-		all = append(all, pattern)
-	}
-	return all
-}
+func Patterns() []string { return slices.Collect(maps.Keys(handler{}.routes())) }
 
 func newHandler(dir string) http.Handler {
 	mux := http.NewServeMux()

@@ -116,7 +116,7 @@ func (c *call) decode(resp *http.Response) *refusal {
 			c.cutOff(&usageState{})
 		}
 		return &refusal{status: http.StatusBadGateway, kind: "encoding", text: fmt.Sprintf(
-			"the model's server %s answers in the encoding %q, which it was not asked for: switch it off there", c.route.base.Host, clean(encoding))}
+			"the model's server %s sends the unrequested encoding %q: disable it there", c.route.base.Host, clean(encoding))}
 	}
 	resp.Header.Del("Content-Encoding")
 	resp.Header.Del("Content-Length") // a mask differs in length from the key

@@ -85,7 +85,7 @@ func (c *call) serve(raw string) *refusal {
 	}
 	op, path, ok := resolve(c.route.api, c.r.Method, rest)
 	if !ok {
-		return c.notFound("only model requests are allowed here, nothing else of the API")
+		return c.notFound("only model requests are allowed here")
 	}
 	c.ask = ask{api: c.route.api, op: op, path: path}
 	header := forwarded(c.r.Header, c.secret)

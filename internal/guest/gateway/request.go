@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -302,13 +303,8 @@ func (k keyring) put(from, to http.Header) error {
 		}
 	}
 	if !found && len(k.keys) > 0 {
-		names := make([]string, 0, len(k.vars))
-		for n := range k.vars {
-			names = append(names, n)
-		}
-		slices.Sort(names)
 		return fmt.Errorf("the request has no placeholder of a key: send the value of the variable %s as the sandbox has it, unchanged; "+
-			"keys of your own cannot be used", strings.Join(names, " or "))
+			"other keys cannot be used", strings.Join(slices.Sorted(maps.Keys(k.vars)), " or "))
 	}
 	return nil
 }

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -206,9 +208,5 @@ func (s *sweeper) sweep(ctx context.Context) error {
 			}
 		}
 	}
-	names := make([]string, 0, len(unused))
-	for name := range unused {
-		names = append(names, name)
-	}
-	return s.points.drop(names)
+	return s.points.drop(slices.Collect(maps.Keys(unused)))
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -71,10 +72,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.Serve
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.over = true
-	all := make([]*entry, 0, len(s.all))
-	for _, e := range s.all {
-		all = append(all, e)
-	}
+	all := slices.Collect(maps.Values(s.all))
 	s.mu.Unlock()
 	for _, e := range all {
 		select {

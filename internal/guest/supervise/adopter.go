@@ -84,28 +84,34 @@ func (a *adopter) follow(all []proc.Info) {
 }
 
 const (
-	// strayRounds bounds the rounds of a kill: even processes that fork as fast as they die are gone within a few.
-	strayRounds = 500
-	// strayLooks is how many checks in a row must find no stray: one that starts during a check may be missed.
-	strayLooks = 5
+	// killRounds bounds the rounds of a kill: even processes that fork as fast as they die are gone within a few.
+	killRounds = 500
+	// killLooks is how many checks in a row must find no process: one that starts during a check may be missed.
+	killLooks = 5
 )
 
 // killStrays kills processes without a supervisor.
 func (a *adopter) killStrays() {
-	if a == nil {
-		return
+	if a != nil {
+		killAll(a.strays)
 	}
-	for round, none := 0, 0; round < strayRounds && none < strayLooks; round++ {
-		strays := a.strays()
-		for _, r := range strays {
+}
+
+// killAll kills the listed processes until none remains.
+func killAll(list func() []proc.Info) {
+	for round, none := 0, 0; round < killRounds && none < killLooks; round++ {
+		all := list()
+		for _, r := range all {
 			_ = syscall.Kill(r.PID, syscall.SIGKILL)
 		}
 		none++
-		if len(strays) > 0 {
+		if len(all) > 0 {
 			none = 0
 		}
 		time.Sleep(lookPause)
-		bury(proc.Processes())
+		if current.Load() != nil {
+			bury(proc.Processes())
+		}
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"os"
 	"strconv"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,13 +19,8 @@ type OrphanGuard struct {
 	UID *uint32
 }
 
-const (
-	// orphanRounds and orphanLooks are strayRounds and strayLooks for KillOrphans.
-	orphanRounds = 500
-	orphanLooks  = 5
-	// nearly is the share of the limit that counts as full: a command needs some threads to start.
-	nearly = 0.9
-)
+// nearly is the share of the limit that counts as full: a command needs some threads to start.
+const nearly = 0.9
 
 // Exhausted reports whether hardly any process slot is free, and most are used by abandoned processes.
 func (g OrphanGuard) Exhausted() bool {
@@ -67,22 +61,7 @@ func (g OrphanGuard) count() (now, most int64, ok bool) {
 const mostByLimit = 1 << 16
 
 // KillOrphans kills the processes that ended commands have left.
-func (g OrphanGuard) KillOrphans() {
-	for round, none := 0, 0; round < orphanRounds && none < orphanLooks; round++ {
-		all := g.orphans()
-		for _, r := range all {
-			_ = syscall.Kill(r.PID, syscall.SIGKILL)
-		}
-		none++
-		if len(all) > 0 {
-			none = 0
-		}
-		time.Sleep(lookPause)
-		if current.Load() != nil {
-			bury(proc.Processes())
-		}
-	}
-}
+func (g OrphanGuard) KillOrphans() { killAll(g.orphans) }
 
 // orphans returns the processes that no supervisor watches.
 func (g OrphanGuard) orphans() (all []proc.Info) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -64,10 +65,7 @@ func (w distribution) offers(ctx context.Context, b *Tools) (map[string]offer, e
 
 func (w distribution) list(ctx context.Context, b *Tools, _ *tool) (list []string, err error) {
 	all, err := w.offers(ctx, b)
-	for v := range all {
-		list = append(list, v)
-	}
-	return list, err
+	return slices.Collect(maps.Keys(all)), err
 }
 
 func (w distribution) fill(ctx context.Context, b *Tools, _ *tool, version, dir string) error {
@@ -201,11 +199,7 @@ func (b *Tools) environ(more ...string) []string {
 		k, _, _ := strings.Cut(kv, "=")
 		last[k] = kv
 	}
-	var env []string
-	for _, kv := range last {
-		env = append(env, kv)
-	}
-	return env
+	return slices.Collect(maps.Values(last))
 }
 
 // run runs a program as root, outside any repository.

@@ -86,8 +86,10 @@ type Server struct {
 func New(c Config) *Server {
 	s := &Server{
 		config: c, commands: newCommands(c), began: time.Now(), lifecycle: newLifecycle(), files: files.New(filesConfig(c)),
-		sessions: session.New(session.Config{Self: c.Self, Reap: c.Reap, User: c.User, Dir: c.Dir, Env: c.Env, DataBytes: c.DataBytes,
-			OOMKills: c.OOMKills}), mux: http.NewServeMux(),
+		sessions: session.New(session.Config{
+			Self: c.Self, Reap: c.Reap, User: c.User, Dir: c.Dir, Env: c.Env, DataBytes: c.DataBytes,
+			OOMKills: c.OOMKills,
+		}), mux: http.NewServeMux(),
 	}
 	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET " + wire.PathHello:       s.hello,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -369,12 +370,7 @@ func (c *comparison) marks(ctx context.Context, o, n *rangeCommit, files []strin
 	for line := range now {
 		in[line.file] = true
 	}
-	var list []string
-	for f := range in {
-		list = append(list, f)
-	}
-	slices.Sort(list)
-	c.problem("conflict markers are left in %s by %.12s %q", named(list), n.sha, n.subject)
+	c.problem("conflict markers are left in %s by %.12s %q", named(slices.Sorted(maps.Keys(in))), n.sha, n.subject)
 	return nil
 }
 
