@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -162,7 +163,7 @@ func (m *md) proof(p *page) {
 	for _, c := range pr.Checks.Items {
 		name := code(c.Name)
 		if pr.Both {
-			m.f("| %s | %s | %s | %s %s | %s |\n", name, cell(c.Base), cell(c.Head), marks[c.Tone], esc(c.Change), dash(esc(c.Sum)))
+			m.f("| %s | %s | %s | %s %s | %s |\n", name, cell(c.Base), cell(c.Head), marks[c.Tone], esc(c.Change), cmp.Or(esc(c.Sum), "–"))
 		} else {
 			m.f("| %s | %s | %s |\n", name, cell(c.Head), c.Head.Took)
 		}
@@ -216,13 +217,6 @@ func cell(s side) string {
 		return "✅ " + link(esc(s.Text), s.URL)
 	}
 	return "❌ " + link(esc(s.Text), s.URL)
-}
-
-func dash(s string) string {
-	if s == "" {
-		return "–"
-	}
-	return s
 }
 
 func spaced(s string) string {

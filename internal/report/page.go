@@ -145,7 +145,9 @@ func build(d Data, b bounds) *page {
 	p.pictures(d, r, b)
 	p.troubles(r, b)
 	p.commits(d, r, b)
-	p.rebase(r, b)
+	if r.Rebased != nil {
+		p.Rebased = showRebased(r.Rebased, b)
+	}
 	p.network(r, b)
 	p.cost(r, b)
 	p.about(d, r, b)

@@ -22,12 +22,6 @@ type moved struct{ Old, New, Subject, How, Why string }
 // inComment bounds a comment: GitHub accepts 65,536 characters, and an escaped one can be eight.
 var inComment = bounds{text: 12_000, line: 120, items: 60, inner: 20}
 
-func (p *page) rebase(r *workorder.Result, b bounds) {
-	if r.Rebased != nil {
-		p.Rebased = showRebased(r.Rebased, b)
-	}
-}
-
 func showRebased(r *workorder.Rebased, b bounds) *rebased {
 	out := &rebased{Backup: line(r.Backup, 2*b.line), Kept: line(r.Kept, 2*b.line)}
 	if !r.Pushed {

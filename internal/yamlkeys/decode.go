@@ -2,6 +2,7 @@ package yamlkeys
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -173,16 +174,8 @@ func (d *Decoder) wrongType(v *Value, n *yaml.Node) bool {
 			hint += "; keys: " + strings.Join(v.Schema.keyNames(), ", ")
 		}
 	}
-	d.Report(n, CodeType, hint, "%s must be %s, it is %s", v.name(), v.Schema.want(), got)
+	d.Report(n, CodeType, hint, "%s must be %s, it is %s", cmp.Or(v.Path, "the file"), v.Schema.want(), got)
 	return false
-}
-
-// name returns the value's name in messages.
-func (v *Value) name() string {
-	if v.Path == "" {
-		return "the file"
-	}
-	return v.Path
 }
 
 func (d *Decoder) list(v *Value, n *yaml.Node) bool {

@@ -12,6 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Rules has the alternative to each rule.
+var Rules = instead
+
 // Unprivileged replaces what needs a box: making folders as the client, the kernel's routes, and mounts, in place of
 // which links to what would be mounted are put.
 func (g *Guard) Unprivileged(taken []netip.Prefix) *Guard {

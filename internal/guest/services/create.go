@@ -95,7 +95,7 @@ func containerOf(spec workorder.Service, taskID string) (*container.Config, *con
 		}
 	}
 	conf := &container.Config{
-		Image: spec.Image, Env: env(spec.Env), Cmd: spec.Command, Hostname: hostname(spec.Name),
+		Image: spec.Image, Env: env(spec.Env), Cmd: spec.Command, Hostname: spec.Name[:min(len(spec.Name), maxHostname)],
 		ExposedPorts: ports, Healthcheck: healthcheck(spec.Healthcheck),
 		Labels: map[string]string{workorder.LabelTask: taskID},
 	}
@@ -147,13 +147,8 @@ func isPort(s string) bool {
 	return err == nil && n > 0
 }
 
-// hostname returns a container host name without characters that the kernel rejects.
-func hostname(name string) string {
-	if len(name) > 63 {
-		return name[:63]
-	}
-	return name
-}
+// maxHostname is the kernel's limit.
+const maxHostname = 63
 
 const (
 	// A healthcheck without an interval runs often: its first success gates the run.
