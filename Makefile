@@ -1,23 +1,22 @@
 # Targets with a description are listed by `make help`.
 SHELL := /bin/sh
-# Where Go's own installer puts it, for those who never touched their PATH.
+# Go's installer puts it here, which may not be on PATH.
 export PATH := $(PATH):/usr/local/go/bin
-# An older Go fetches the version that go.mod asks for; distributions turn that off.
+# An older Go fetches the version of go.mod; distributions disable that.
 export GOTOOLCHAIN ?= auto
 
 GO        ?= go
-# The boxes' architectures that the CLI carries a guest binary for.
+# Architectures of the guest binaries that the CLI embeds.
 ARCHES    ?= $(subst x86_64,amd64,$(subst aarch64,arm64,$(shell uname -m)))
 OUT       := bin
 TOOLS     := .cache/bin
 GOLANGCI  := $(TOOLS)/golangci-lint-v2.15.0
 VULNCHECK := $(TOOLS)/govulncheck-v1.9.0
-# Only a release needs them: v2.17.0 and v1.55.0 want modules that the module proxy does not have.
+# For releases only: v2.17.0 and v1.55.0 need modules that the module proxy lacks.
 GORELEASER := $(TOOLS)/goreleaser-v2.16.0
 SYFT       := $(TOOLS)/syft-v1.54.0
 
-# The guest's binary is the same for the same source, whatever the commit: its
-# content is part of the image's name.
+# The same source gives the same guest binary: its content is part of the image's name.
 GUEST_FLAGS := -trimpath -buildvcs=false -ldflags "-s -w"
 HOST_FLAGS  := -trimpath -ldflags "-s -w"
 
@@ -33,7 +32,7 @@ build: need-build $(ARCHES:%=entrypoint-%) ## build bin/sandbox-agent and bin/en
 need-build:
 	@./scripts/need.sh build
 
-# Both programs of the inside, compressed for the CLI to embed; bin/entrypoint and bin/guest are of the last architecture built.
+# Both guest programs, compressed for the CLI to embed; bin/entrypoint and bin/guest have the last built architecture.
 entrypoint-%: need-build
 	@mkdir -p $(OUT)
 	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build $(GUEST_FLAGS) -o $(OUT)/entrypoint ./cmd/entrypoint
@@ -52,7 +51,7 @@ test: ## the tests of every change; installs what is missing and starts an engin
 	MAKE="$(MAKE)" ./scripts/test.sh
 
 .PHONY: nightly
-nightly: ## what every change need not run (CONTRIBUTING.md), and all of `make test` with it
+nightly: ## `make test` and the long tests (CONTRIBUTING.md)
 	MAKE="$(MAKE)" ./scripts/test.sh nightly
 
 .PHONY: unit
@@ -68,7 +67,7 @@ demo: ## a whole task on a sample repository: no account, no key
 	MAKE="$(MAKE)" ./scripts/demo.sh
 
 .PHONY: bench
-bench: build ## times and memory of a run: medians, beside the floor of the same minutes
+bench: build ## times and memory of a run: medians, with the same minutes' minimum
 	./scripts/bench.sh
 
 .PHONY: pictures

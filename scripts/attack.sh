@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the attack suite as the user sandbox inside of real boxes, in every isolation mode that
-# this machine can give, and its part for sandboxes without a task in these, and prints the table. Fails when an attempt came out otherwise than expected.
+# Runs the attack suite as user sandbox in real boxes and standalone sandboxes, in every available isolation mode, and
+# prints the table. It fails if an attempt ends unexpectedly.
 set -eu
 cd "$(dirname "$0")/.."
 out=$(mktemp)

@@ -1,6 +1,5 @@
 #!/bin/sh
-# Times and memory of a run, as medians beside the floor of the same minutes. The
-# machine should be quiet; nothing here asserts a time.
+# Prints times and memory of a run as medians, with the same minutes' minimum. Run it on a quiet machine.
 set -eu
 cd "$(dirname "$0")/.."
 out=$(mktemp)

@@ -1,8 +1,7 @@
 #!/bin/bash
-# Tries the box's capabilities one by one: for each of the list the same work is done in a real box without
-# it, and the table says what fails first. The last box has the list and nothing more.
+# Tests the box's capabilities: for each one it does the same work in a real box without it, and prints what fails first.
 # usage: caps.sh [CAPABILITY...]   (default: all of the list; a box with the list and nothing more comes first)
-# RUN=0 leaves the whole runs out and looks at what root in the box does by itself.
+# RUN=0 skips whole runs and tests only what root in the box does.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 image=${IMAGE:-$(./bin/sandbox-agent image build | awk 'END {print $NF}')}
@@ -22,7 +21,7 @@ finish() {
 }
 trap finish EXIT
 
-# The repository that boxes clone and push to. It is open to this machine's boxes for as long as this runs.
+# The repository that boxes clone and push to, reachable from this machine's boxes.
 address=$(docker network inspect bridge -f '{{(index .IPAM.Config 0).Gateway}}')
 port=${PORT:-9491}
 mkdir "$dir/work"
@@ -51,7 +50,7 @@ git -C "$dir/work" -c user.name=x -c user.email=x@example.org commit -qm checks
 git daemon --base-path="$dir" --export-all --enable=receive-pack --listen="$address" --port="$port" --reuseaddr "$dir" >/dev/null 2>&1 &
 server=$!
 
-# For the checks of compose; the tests on an engine make it. Where it is not there, what needs it is not counted.
+# For the checks of compose; the engine tests build it. Without it, those checks do not count.
 redis=${REDIS:-sandbox-agent-e2e/redis}
 redis_in=()
 if docker save "$redis" -o "$dir/redis.tar" 2>/dev/null; then
@@ -77,7 +76,7 @@ order() {
 	JSON
 }
 
-# What root in the box does in the course of a run or may be asked for by a package: name, and a script.
+# What root in the box does in a run, or what a package may need: name and script.
 probes=(
 	"chown a file"                'touch /tmp/x; chown sandbox /tmp/x'
 	"read a file of sandbox"      '$AS sh -c "umask 077; echo x >/home/sandbox/p"; cat /home/sandbox/p'
@@ -104,7 +103,7 @@ probes=(
 	"packages"                    'apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends redis-server openssh-client; DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --reinstall iputils-ping'
 )
 
-# What the probes share. Everything that they start is gone with the box.
+# Shared by the probes. Their processes end with the box.
 shared='
 export AS="setpriv --reuid sandbox --regid sandbox --clear-groups --no-new-privs"
 other() { [ "$(stat -c %u /proc/$1)" != 0 ]; }
@@ -114,7 +113,7 @@ export -f other apart eventually
 export LC_ALL=C
 '
 
-# look CAPABILITY...: the probes in a box that has these; one line for each that fails.
+# look CAPABILITY...: runs the probes in a box with these; one line per failure.
 look() {
 	local script=$shared i
 	for ((i = 0; i < ${#probes[@]}; i += 2)); do
@@ -125,7 +124,7 @@ look() {
 	docker run --rm --name "$box" $(flags "$@") --entrypoint bash "$image" -c "$script"$'\n'true 2>&1 || echo "FAIL start: the box does not start"
 }
 
-# whole CAPABILITY...: a run of the real boot; one line for each check that fails, or for the step that did.
+# whole CAPABILITY...: runs the real boot; one line per failed check or step.
 whole() {
 	local id=T-CAPS0001 out=$dir/events
 	# Anew for every box: what a former one left would count as this one's.
@@ -158,16 +157,16 @@ without() {
 	for c in "${list[@]}"; do [ "$c" = "$1" ] || echo "$c"; done
 }
 
-# all that Docker gives by default, and what the box asked for before.
+# Docker's defaults, and those that the box had before.
 known=(AUDIT_WRITE CHOWN DAC_OVERRIDE FOWNER FSETID KILL MKNOD NET_ADMIN NET_BIND_SERVICE NET_RAW SETFCAP SETGID SETPCAP SETUID SYS_ADMIN SYS_CHROOT SYS_PTRACE)
 
-# run CAPABILITY...: all that fails with these.
+# run CAPABILITY...: prints all that fails with these.
 run() {
 	look "$@"
 	[ "${RUN:-1}" = 0 ] || whole "$@"
 }
 
-# row NAME BEFORE: a line of the table, of what fails in now and not in the file before.
+# row NAME BEFORE: a line of the table with what fails now and not in the file BEFORE.
 row() {
 	awk -F'[:|]' 'FILENAME == ARGV[1] {seen[$1] = 1; next} !($1 in seen)' "$2" "$dir/now" >"$dir/new"
 	if [ -s "$dir/new" ]; then
@@ -177,7 +176,7 @@ row() {
 	fi
 }
 
-# What fails with all of them fails for other reasons (no registry, no service): it is not counted.
+# Failures with all of them have other reasons (no registry, no service) and do not count.
 run "${known[@]}" >"$dir/base"
 echo "with all of ${known[*]}: $(cat "$dir/ok" 2>/dev/null || echo 0) checks of Docker pass, and not counted are:"
 sed 's/^/    /' "$dir/base"

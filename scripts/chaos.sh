@@ -1,6 +1,6 @@
 #!/bin/sh
-# Destroys runs at random moments of a seed, finishes each by the same command again, and
-# prints what was lost. `make nightly` has a round of every kind; this is the long one.
+# Kills runs at random moments of a seed, repeats each command, and prints what was lost. `make nightly` has one round
+# of every kind.
 # With ChaosSandbox it kills standalone sandboxes instead. Usage: chaos.sh ROUNDS SEED [ChaosSandbox]
 set -eu
 cd "$(dirname "$0")/.."
@@ -14,7 +14,7 @@ trap 'exit 143' TERM HUP
 	started=yes
 	./scripts/engine.sh start
 }
-# A round takes some twenty seconds, most of which its agent sleeps: four run at a time.
+# A round takes some twenty seconds, in which its agent mostly sleeps: four run at a time.
 limit=$((20 + $1 / 4))m
 code=0
 SANDBOX_AGENT_CHAOS_ROUNDS=$1 SANDBOX_AGENT_CHAOS_SEED=$2 \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A whole task on the sample repository, from a machine with nothing on it.
+# Runs a whole task on the sample repository, on a machine without prerequisites.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 had_engine=yes
 ./scripts/engine.sh status >/dev/null 2>&1 || had_engine=
 ./scripts/engine.sh start
-# Only needed where no registry answers, so that its absence is no error here.
+# Only needed if no registry answers, so its absence is no error.
 ./scripts/need.sh base || true
 "${MAKE:-make}" build
 code=0

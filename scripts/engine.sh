@@ -1,9 +1,8 @@
 #!/bin/sh
 # engine.sh start|stop|status
 #
-# start makes sure that a Docker engine answers. When none does it installs one
-# (Debian and Ubuntu, as root) and starts it, with or without systemd. stop ends
-# exactly the engine that start started and no other; when start found one, stop does nothing.
+# start ensures that a Docker engine answers: otherwise it installs one (Debian and Ubuntu, as root) and starts it.
+# stop ends only an engine that start has started.
 set -eu
 
 state=/run/sandbox-agent-engine # root's own, gone with the machine, like the process it names
@@ -21,8 +20,7 @@ answers() {
 	command -v docker >/dev/null && timeout 15 docker version --format '{{.Server.Version}}' >/dev/null 2>&1
 }
 
-# born PID: start time of a process as the kernel counts it, so that a process
-# id used again is not taken for ours.
+# born PID: start time of a process, to recognise a reused process id.
 born() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 
 ours() {
@@ -37,7 +35,7 @@ install_engine() {
 	"$(dirname "$0")/need.sh" engine
 }
 
-# Where nobody mounts cgroups (a container, a minimal VM), the engine needs them.
+# A container or minimal VM may lack mounted cgroups.
 mount_cgroups() {
 	[ -z "$(ls -A /sys/fs/cgroup 2>/dev/null)" ] || return 0
 	if grep -q '^nodev[[:space:]]*cgroup2$' /proc/filesystems && ! awk '!/^#/ && $2 != 0 {f = 1} END {exit !f}' /proc/cgroups; then
@@ -50,8 +48,7 @@ mount_cgroups() {
 	done
 }
 
-# A kernel without nftables makes the usual iptables fail; the old one may work.
-# It is put in front of the engine's PATH only, the system stays as it is.
+# Without nftables in the kernel, the legacy iptables may work: only the engine's PATH has it.
 iptables_path() {
 	if ! iptables -w -nL >/dev/null 2>&1 && iptables-legacy -w -nL >/dev/null 2>&1; then
 		mkdir -p "$state/bin"

@@ -1,6 +1,5 @@
 #!/bin/sh
-# Writes generated files and golden files anew, and fails when one of them is another then. What was changed before and
-# is not committed yet is no difference.
+# Regenerates generated and golden files, and fails if one changes. Uncommitted earlier changes do not count.
 set -eu
 cd "$(dirname "$0")/.."
 dir=$(mktemp -d)

@@ -1,6 +1,5 @@
 #!/bin/sh
-# need.sh build|test|engine|base ...: installs what is missing for that purpose, from the
-# distribution's packages. With everything there it does nothing and needs no root.
+# need.sh build|test|engine|base ...: installs missing packages of the distribution for that purpose, as root if any.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -14,10 +13,10 @@ die() {
 	exit 1
 }
 
-# Go of the version that go.mod asks for; any Go since 1.21 fetches it by itself.
+# Any Go since 1.21 fetches the version of go.mod.
 go_works() { command -v go >/dev/null && go env GOVERSION >/dev/null 2>&1; }
 
-# The distribution's Go, or a newer one beside it where that is older than 1.21.
+# The distribution's Go, or a newer package if that is older than 1.21.
 go_package() {
 	case $(apt-cache show golang-go 2>/dev/null | sed -n 's/^Version: 2:1\.\([0-9]*\).*/\1/p' | sort -rn | head -n 1) in
 	"" | ? | 1? | 20) ;;
@@ -35,7 +34,7 @@ go_package() {
 	die "Go is missing or too old: $go_hint"
 }
 
-go_hint="install Go $(sed -n 's/^go //p' go.mod) or newer (or any Go since 1.21 with GOTOOLCHAIN=auto), put its bin folder on PATH and try again"
+go_hint="install Go $(sed -n 's/^go //p' go.mod) or newer (or any Go since 1.21 with GOTOOLCHAIN=auto), put its bin directory on PATH and try again"
 need_go=
 for purpose; do
 	case $purpose in
@@ -70,7 +69,7 @@ for purpose; do
 	*) die "unknown purpose $purpose" ;;
 	esac
 done
-# An installation that was interrupted leaves packages whose files are there and do not work, or are there in part: they pass the checks above.
+# An interrupted installation leaves broken packages that pass the checks above.
 half=
 if command -v dpkg-query >/dev/null && [ "$(id -u)" = 0 ]; then
 	# shellcheck disable=SC2016 # the names are dpkg's
@@ -86,7 +85,7 @@ fi
 
 export DEBIAN_FRONTEND=noninteractive
 echo "need.sh: installing$packages${need_go:+ go}${half:+, and what was left half installed: $half}" >&2
-# The deadline is for a mirror that stalls; a download of 300 MB passes on a slow line.
+# The deadline is for a stalled mirror: 300 MB pass on a slow line.
 log=$(mktemp)
 quietly() {
 	"$@" >"$log" 2>&1 && return 0
@@ -95,9 +94,9 @@ quietly() {
 }
 quietly timeout 300 apt-get update -q
 [ -z "$need_go" ] || packages="$packages $(go_package)"
-# docker.io holds the client too on older releases.
+# docker.io includes the client on older releases.
 apt-cache show docker-cli >/dev/null 2>&1 || packages=$(echo "$packages" | sed 's/docker-cli/docker.io/')
-# An installed engine must not start by itself: who starts it has to stop it.
+# An installed engine must not start by itself: its starter has to stop it.
 policy=
 trap 'rm -f "$log"' EXIT
 if [ ! -e /usr/sbin/policy-rc.d ]; then

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The pictures of README and docs: the demo goes through a pull request, and its body and report are looked at by the
-# image's browser. The engine has to run, and the image to be built.
+# Makes the pictures of README and docs: the image's browser visits the demo's pull request and report. It needs a running
+# engine and a built image.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -10,7 +10,7 @@ trap 'rm -rf "$pages"; [ -z "$box" ] || docker rm -f "$box" >/dev/null' EXIT
 SANDBOX_AGENT_PICTURES=$pages go test -tags e2e -count=1 -timeout 10m -run '^TestTheWholeWay$' ./e2e
 image=$(./bin/sandbox-agent image build | tail -n 1)
 mkdir -p docs
-# shot NAME WIDTH HEIGHT: a page as the browser shows it.
+# shot NAME WIDTH HEIGHT: takes a picture of a page.
 shot() {
 	box=$(docker create --entrypoint /usr/local/bin/chromium "$image" --headless --hide-scrollbars --window-size="$2,$3" --screenshot=/tmp/shot.png "file:///tmp/pages/$1.html")
 	docker cp -q "$pages/." "$box:/tmp/pages"

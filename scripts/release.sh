@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds what a release consists of into dist/ and checks it. A commit that a tag names is built as that version, any
-# other as a snapshot. Nothing is published, unless PUBLISH=yes with a token of the forge in GITHUB_TOKEN.
+# Builds a release into dist/ and checks it: a tagged commit as that version, any other as a snapshot. PUBLISH=yes with a
+# token in GITHUB_TOKEN publishes it.
 # Usage: release.sh GORELEASER SYFT
 set -eu
 goreleaser=$(realpath "$1")
@@ -10,19 +10,19 @@ if ! [ -d .git ]; then
 	echo "release.sh: run it in a clone, not in a linked worktree: there Go records no commit in a program, and its version would be unknown" >&2
 	exit 1
 fi
-# A clone of one's own may have no remote; goreleaser takes the commit for unknown then. It only asks for the name.
+# goreleaser needs the name of a remote.
 if ! git ls-remote --get-url >/dev/null 2>&1; then
 	export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url GIT_CONFIG_VALUE_0=https://github.com/sandbox-agent/sandbox-agent
 fi
-# The same bytes from the same commit: the date in the man pages, and what may be read, are not this machine's.
+# The same commit gives the same bytes: the man pages' date and file modes do not depend on this machine.
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 umask 022
 stage=.cache/release
 own=$(go env GOARCH)
 
-# A release carries the guest for both architectures, bin/entrypoint stays this machine's. Afterwards the other guest
-# is gone: `make build` would carry it on when it is no longer of the same source.
+# A release embeds the guest for both architectures. The other guest is removed afterwards: `make build` would embed it
+# when it is stale.
 case $own in
 amd64) other=arm64 ;;
 *) other=amd64 ;;
@@ -46,7 +46,7 @@ CGO_ENABLED=0 go build -trimpath -buildvcs=true -o "$stage/tools/sandbox-agent" 
 cp "$stage"/man/* "$stage/man-deb/"
 gzip -9 -n "$stage"/man-deb/* # as Debian wants its pages
 
-# .goreleaser.yaml names the tool, the Makefile its version.
+# The Makefile has the tool's version.
 ln -sf "$syft" "$stage/tools/syft"
 PATH=$PWD/$stage/tools:$PATH
 export PATH

@@ -1,7 +1,6 @@
 #!/bin/sh
-# Everything `make test` does: what is missing is installed, the engine started if
-# none answers, and stopped again if it was started here, however this ends.
-# Usage: test.sh [nightly]; with the word also what the build tag nightly brings (CONTRIBUTING.md).
+# Runs `make test`: installs what is missing, and starts an engine if none answers, which it stops in the end.
+# Usage: test.sh [nightly]; nightly adds the tests with that build tag (CONTRIBUTING.md).
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -15,11 +14,11 @@ if [ "${1:-}" = nightly ]; then
 	with='^//go:build e2e\( && nightly\)\{0,1\}$'
 	e2e_deadline=180m
 fi
-# Boxes wait more than they compute: for grace periods, pushes and each other. What counts on quiet is no parallel test.
+# Boxes mostly wait: for grace periods, pushes and each other. Tests that need a quiet machine are not parallel.
 e2e_parallel=5
 
 ./scripts/need.sh build test
-started= # an engine that answers already is somebody else's, also where this script of another checkout started it
+started= # an engine that answers already is not ours
 image=   # the process that builds the image
 log=$(mktemp)
 memory=
@@ -35,16 +34,15 @@ trap 'exit 143' TERM HUP
 	started=yes
 	./scripts/engine.sh start
 }
-# Only needed where no registry answers, so that its absence is no error here.
+# Only needed if no registry answers, so its absence is no error.
 ./scripts/need.sh base || true
 
 "${MAKE:-make}" build
-# The image waits for packages while the tests compute: it is built beside them.
+# The image is built in parallel: it waits for packages while the tests compute.
 ./bin/sandbox-agent image build >"$log" 2>&1 &
 image=$!
 
-# Git and whatever else brings files to the disk for good waits for it at each: in memory, where there is enough, the
-# tests wait for nothing. The name is short: paths of sockets are.
+# In memory, if there is enough, git does not wait for the disk. The name is short for paths of sockets.
 set --
 if [ "$(awk '/^MemAvailable:/ {print $2}' /proc/meminfo)" -gt 8000000 ] && [ "$(df -kP /dev/shm 2>/dev/null | awk 'END {print $4}')" -gt 4000000 ]; then
 	memory=$(mktemp -d /dev/shm/sa.XXXXXX)
@@ -58,15 +56,15 @@ if [ "$(awk '/^MemAvailable:/ {print $2}' /proc/meminfo)" -gt 8000000 ] && [ "$(
 	[ -z "$memory" ] || set -- -exec "env TMPDIR=$memory"
 fi
 
-# Where one goroutine works on large input, the race detector finds nothing and takes
-# twenty times as long: such tests take little input first, and all of it without it.
+# With large input in one goroutine the race detector finds nothing and takes twenty times as long: such tests use little
+# input with it, and all of it without.
 echo "== unit tests, with the race detector"
-# What takes longest begins first: at the end one package would have the machine for itself.
+# The slowest package begins first, so that it does not run alone at the end.
 first=
 for d in internal/guest/rootgit runner internal/front/cli; do
 	[ ! -d "$d" ] || first="$first ./$d/..."
 done
-# Printed of a stage is what failed, and which tests took longest.
+# A stage prints failures and the slowest tests.
 # shellcheck disable=SC2086 # a list of packages
 ./scripts/tested.sh 10 $unit -race -short -vet=off "$@" -timeout 25m $first ./...
 echo "== unit tests of large input"
@@ -80,7 +78,7 @@ wait "$image" || code=$?
 image=
 cat "$log"
 [ "$code" = 0 ] || exit "$code"
-# Tests that need an engine, and no others of their packages.
+# Only tests that need an engine.
 files=$(grep -rl --include='*_test.go' "$with" .)
 e2e=$(echo "$files" | xargs -r -n 1 dirname | sort -u)
 names=$(echo "$files" | xargs -r sed -n 's/^func \(Test[A-Za-z0-9_]*\)(t .*/\1/p' | sort -u | paste -s -d '|')

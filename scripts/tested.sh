@@ -1,6 +1,6 @@
 #!/bin/sh
-# go test with the rest of the arguments; printed is what scripts/slow makes of it, with so many of the slowest tests, or all. It fails
-# when either does: sh tells only of the end of a pipe, and what a killed `go test` has printed may have no failure in it.
+# Runs go test with the other arguments and prints its output by scripts/slow. It fails if either does: a killed `go test`
+# may have printed no failure.
 # Usage: tested.sh HOW_MANY|all ARGUMENT...
 set -eu
 most=$1

@@ -1,6 +1,5 @@
 #!/bin/sh
-# Runs govulncheck over all packages. Where its database cannot be reached it says so and goes on: nothing was checked
-# then. Anything else that it fails by is a failure.
+# Runs govulncheck over all packages. An unreachable database is a notice, any other failure an error.
 # Usage: vulns.sh GOVULNCHECK
 set -eu
 tool=$(realpath "$1")
