@@ -16,12 +16,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Store is what the flow needs of the state folder.
+// Store is the part of the state directory that a Controller needs.
 type Store interface {
 	Load(id string) (*taskstore.Record, error)
 	TryLock(id string) (*taskstore.Lock, error)
 	LockPath(id string) string
-	// FinishMove completes a change of the record that a dead process left half done.
+	// FinishMove completes a change of the record that a dead process left unfinished.
 	FinishMove(rec *taskstore.Record) error
 }
 
@@ -47,17 +47,16 @@ type Project interface {
 	Job(ctx context.Context, s State, next Action) (*job.Job, error)
 }
 
-// Controller carries out what Next decides.
+// Controller executes what Next decides.
 type Controller struct {
 	Store    Store
 	Attempts AttemptRunner
 	Project  Project
-	PROpener *PROpener // only OpenPR has one
-	// Waits is called before each wait for a provider's limit.
-	Waits func(Action)
+	PROpener *PROpener    // only OpenPR has one
+	Waits    func(Action) // called before each wait for a provider's limit
 	// Detach makes Run return while the box runs.
 	Detach bool
-	// Patience overrides how long to wait for another command; if 0, each wait has its own bound.
+	// Patience overrides the bounds of waits for another command; 0 keeps them.
 	Patience time.Duration
 }
 
@@ -67,9 +66,8 @@ type Outcome struct {
 	Until   time.Time         // when the limit of a reported task resets; zero if it is not parked
 	Message string            // the text of ActionNone
 	Record  *taskstore.Record // of ActionFollow and ActionReport
-	Job     *job.Job          // of ActionBegin, ActionRestart and ActionContinue; a rehearsal stops there
-	// Result is nil for a box that still runs, for a rehearsal, and for ActionReport, whose result is in the
-	// record's directory.
+	Job     *job.Job          // of ActionBegin, ActionRestart and ActionContinue; a dry run ends with it
+	// Result is nil for a running box, a dry run and ActionReport, whose result is in the record's directory.
 	Result   *workorder.Result
 	PR       *workorder.PR // of ActionOpenPR
 	Warnings []string      // of ActionOpenPR; also if it failed
@@ -99,7 +97,7 @@ func (c *Controller) Run(ctx context.Context, s State) (Outcome, error) {
 	}
 }
 
-// request is the state of one command of a Controller.
+// request is the state of one command.
 type request struct {
 	*Controller
 	s      State
@@ -153,7 +151,7 @@ func (t *request) next(ctx context.Context) (Action, error) {
 	return Next(t.s)
 }
 
-// locks reports whether the lock must be taken: if the command may start a box, or collect the result of one.
+// locks reports whether the command needs the lock, to start a box or to collect a result.
 func (t *request) locks() bool {
 	switch rec := t.s.Record; {
 	case rec == nil, t.lock != nil, t.s.DryRun, t.s.OnlyNew():
@@ -164,7 +162,7 @@ func (t *request) locks() bool {
 	return true
 }
 
-// prepare does all of an action except to start a box. over reports that no decision follows.
+// prepare does what an action needs before a box starts. over reports that no decision follows.
 func (t *request) prepare(ctx context.Context, a Action) (out Outcome, over bool, err error) {
 	out = Outcome{Kind: a.Kind, Record: t.s.Record, Until: a.Until, Message: a.Message}
 	switch a.Kind {
@@ -207,10 +205,10 @@ func (t *request) prepare(ctx context.Context, a Action) (out Outcome, over bool
 	return out, true, err
 }
 
-// limitPoll bounds each timer of a wait: timers stand still while the machine is suspended.
+// limitPoll bounds each timer, because timers stand still while the machine is suspended.
 const limitPoll = 30 * time.Second
 
-// awaitLimit waits until a parked task can continue. It releases the lock, so the task may have changed since.
+// awaitLimit waits until a parked task can continue. It releases the lock, so the task may change.
 func (t *request) awaitLimit(ctx context.Context, a Action) error {
 	t.unlock()
 	t.Waits(a)
@@ -249,7 +247,7 @@ func (t *request) start(ctx context.Context, out *Outcome) (err error) {
 	return err
 }
 
-// overtaken reports whether another command began the task first: then it reads its record.
+// overtaken reports whether another command began the task first; it then reads that command's record.
 func (t *request) overtaken(ctx context.Context, err error) bool {
 	if !errors.Is(err, taskstore.ErrExists) || t.s.Record != nil || t.s.OnlyNew() {
 		return false
@@ -268,15 +266,14 @@ func (t *request) overtaken(ctx context.Context, err error) bool {
 }
 
 const (
-	// limitFirst is the first wait for a limit whose end is unknown: longer than a throttle, shorter than the shortest window
-	// of providers, which is hours. Each attempt that ends at the limit doubles the wait, up to limitMost.
+	// limitFirst is the first wait for a limit whose end is unknown: longer than a throttle, shorter than a provider's shortest
+	// window. Each further attempt that ends at the limit doubles it, up to limitMost.
 	limitFirst = 5 * time.Minute
 	limitMost  = time.Hour
-	// limitLeast is the shortest wait, also for an attempt that ended long ago: the user gave --wait because there is a limit.
-	limitLeast = time.Minute
+	limitLeast = time.Minute // the shortest wait, also after an attempt that ended long ago
 )
 
-// backOff is when a task continues that was parked without a known time, the given number of times in a row.
+// backOff returns when a task continues after that many attempts in a row that ended at a limit without a known end.
 func backOff(ended time.Time, times int, now time.Time) time.Time {
 	wait := limitFirst
 	for ; times > 1 && wait < limitMost; times-- {
@@ -295,18 +292,16 @@ func backOff(ended time.Time, times int, now time.Time) time.Time {
 const (
 	// LockPause is the pause between two tries to lock a task that another command is deciding on.
 	LockPause = 100 * time.Millisecond
-	// DecideWait bounds the wait for another command's decision: it asks a remote and a forge, each within
-	// seconds, and may first finish an engine's slow copy of an output.
+	// DecideWait bounds the wait for another command's decision, which asks a remote and a forge and may finish copying an output.
 	DecideWait = 3 * time.Minute
-	// MoveWait bounds the wait for a command that renames a few files of a task.
-	MoveWait = 30 * time.Second
+	MoveWait   = 30 * time.Second // bounds the wait for a command that renames a task's files
 )
 
 // ErrInterrupted ends a command that the user interrupted while it waited.
 var ErrInterrupted = errors.New("left")
 
 // errLockHeld means that another command holds the task's lock.
-var errLockHeld = errors.New("another command holds the task and does not go on with it")
+var errLockHeld = errors.New("another command holds the task and does not continue it")
 
 // WithLockTimeout bounds the wait for another command's decision.
 func WithLockTimeout(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
@@ -322,7 +317,6 @@ func LockTimeoutError(ctx context.Context, lockPath, id string) error {
 	return ErrInterrupted
 }
 
-// Pause waits for d, or until ctx ends.
 func Pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -333,18 +327,18 @@ func Pause(ctx context.Context, d time.Duration) {
 // GivenFlags are the flags that the user gave.
 type GivenFlags struct {
 	Given   map[string]string // the given flags, each with its source
-	Out     string            // the absolute path of the output folder; empty if not given
+	Out     string            // absolute path of the output directory; "" if not given
 	Network string
 }
 
 func (s GivenFlags) given(flag string) bool { _, given := s.Given[flag]; return given }
 
-// Remember is the part of the last attempt's request that this command does not replace. An empty project file means the
-// given one, the one that is found, or for a detected project none.
+// Remember returns the last attempt's request, without what this command replaces. An empty project file means the given
+// one, the found one, or none for a detected project.
 func Remember(verb Verb, rec *taskstore.Record, said GivenFlags) (taskstore.Request, error) {
 	if said.Out != "" && filepath.Join(said.Out, rec.TaskID) != rec.Dir {
 		return taskstore.Request{}, exiterr.New(workorder.ExitUsage,
-			fmt.Errorf("the output of %s lies in %s: all attempts of a task lie together, "+
+			fmt.Errorf("the output of %s is in %s: all attempts of a task share a directory, "+
 				"leave out --out", rec.TaskID, rec.Dir), "")
 	}
 	was := taskstore.Request{Overrides: Overrides(rec.Request.Overrides, said)}
@@ -364,13 +358,13 @@ func Remember(verb Verb, rec *taskstore.Record, said GivenFlags) (taskstore.Requ
 // GiveProject is the hint for a task whose project cannot be read.
 const GiveProject = "give the project: --project"
 
-// Overrides are the flags of an earlier command that still hold for this one.
+// Overrides returns the flags of an earlier command that still apply.
 func Overrides(was map[string]string, said GivenFlags) map[string]string {
 	hold := map[string]string{}
 	for flag, value := range was {
 		switch {
 		case said.given(flag):
-		case flag == "allow" && said.given("network") && said.Network != string(workorder.NetworkRestricted): // that mode has no rules
+		case flag == "allow" && said.given("network") && said.Network != string(workorder.NetworkRestricted): // only that mode has rules
 		default:
 			hold[flag] = value
 		}
@@ -388,19 +382,18 @@ func (a Request) CheckBranch() error {
 	return nil
 }
 
-// UnknownTaskError is the error for a task without a record here; it names what is needed to find the task on its remote.
+// UnknownTaskError is the error of a task without a record here; its hint says how to find it on its remote.
 func UnknownTaskError(id, give string) error {
 	return exiterr.New(workorder.ExitNotFound, fmt.Errorf("task %s is not known on this machine", id),
 		"`sandbox-agent ps --all` lists the tasks of this machine; if another one began it, give "+give)
 }
 
-// PRNumber decides which pull request's feedback a revise takes: the given one, else the recorded one. It is 0 if the feedback is
-// in a file. rec is nil for a task that this machine does not know.
+// PRNumber returns the pull request of a revise: the given or the recorded one, or 0 for feedback from a file. rec may be nil.
 func PRNumber(id string, rec *taskstore.Record, said int, file bool) (int, error) {
 	switch {
 	case said != 0 || file:
 		return said, nil
-	case rec == nil: // its pull request is recorded only on the machine that began it
+	case rec == nil: // the pull request is recorded only on the machine that created it
 		return 0, UnknownTaskError(id, "its pull request and project: --pr N --project P")
 	}
 	if recorded := pullNumber(rec); recorded != 0 {

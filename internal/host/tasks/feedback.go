@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// reviewOf turns a pull request's feedback into the agent's input. It drops a thread whose last note is ours,
-// unless it is in pending: the feedback of an attempt that did not finish it (nil if there is none).
+// reviewOf turns a pull request's feedback into the agent's input. It omits threads whose last note is sandbox-agent's, unless
+// they are in pending, the feedback of an unfinished attempt.
 func reviewOf(pr *forge.PR, f *forge.Feedback, pending *workorder.Review) (*workorder.Review, []string) {
 	r := &workorder.Review{PR: pr.Number, URL: pr.URL}
 	open := map[string]bool{}
@@ -34,7 +34,7 @@ func reviewOf(pr *forge.PR, f *forge.Feedback, pending *workorder.Review) (*work
 		}
 		if !item.Command {
 			if quoted++; quoted > maxQuoted {
-				continue // remarks of readers must not displace those of people who may give commands
+				continue // notes of readers must not displace commands
 			}
 		}
 		if len(r.Items) == workorder.MaxReviewItems {
@@ -67,10 +67,10 @@ func reviewOf(pr *forge.PR, f *forge.Feedback, pending *workorder.Review) (*work
 	return r, warnings
 }
 
-// maxQuoted bounds the items from people without write access: the agent reads them, and they get no answer.
+// maxQuoted bounds the items of people without write access, who get no answers.
 const maxQuoted = 30
 
-// lastAt is the last time of reviews and comments. Threads do not count: they are read until they are resolved.
+// lastAt is the time of the newest review or comment. Threads are read until they are resolved.
 func lastAt(items []forge.Item, at func(*forge.Item) time.Time) (last time.Time) {
 	for i := range items {
 		if t := at(&items[i]); items[i].Source != forge.FromThread && t.After(last) {
@@ -80,8 +80,8 @@ func lastAt(items []forge.Item, at func(*forge.Item) time.Time) (last time.Time)
 	return last
 }
 
-// reviewItem is one piece of feedback. In a thread that we answered, only notes after the answer can
-// be commands: else any reader's note would revive an old command. With again, the answer is ignored.
+// reviewItem is one piece of feedback. In an answered thread only later notes are commands, so that a reader's note does not
+// repeat an old command. With again, the answer is ignored.
 func reviewItem(in *forge.Item, again bool) (workorder.ReviewItem, bool) {
 	item := workorder.ReviewItem{
 		Source: in.Source, Thread: in.Thread, Path: in.Path, Line: in.Line, Outdated: in.Outdated, URL: in.URL,
@@ -114,7 +114,7 @@ func commands(r *workorder.Review) bool {
 // MaxFeedback bounds a file of feedback, in bytes; its items are in the task's state on the remote.
 const MaxFeedback = 512 << 10
 
-// FeedbackFile is a parsed file of feedback. An empty one has nothing to address.
+// FeedbackFile is a parsed file of feedback.
 type FeedbackFile struct {
 	Intro    string // the text before its list
 	items    []workorder.ReviewItem
@@ -139,25 +139,23 @@ func ParseFeedback(text string) (file FeedbackFile) {
 }
 
 var (
-	// entry matches the beginning of a list's entry, and heading a heading. With more space before it, either belongs to the
-	// text around it.
+	// entry matches a list's entry, and heading a heading. With more indent they belong to the text around them.
 	entry   = regexp.MustCompile(`^( {0,3})(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\S`)
 	heading = regexp.MustCompile(`^ {0,3}#{1,6}(?:[ \t]|$)`)
-	// rule matches a horizontal rule, which can look like the beginning of an entry.
+	// rule matches a horizontal rule, which can look like an entry.
 	rule = regexp.MustCompile(`^[-*_ \t]+$`)
 	// fence matches the beginning or end of a block of code.
 	fence = regexp.MustCompile("^ {0,3}(```+|~~~+)")
 )
 
-// nested is the indent from which an entry belongs to the one before it.
+// nested is the indent of an entry within another one.
 const nested = 2
 
-// anyEnd replaces all kinds of line ends by line feeds.
+// anyEnd replaces all line ends by line feeds.
 var anyEnd = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
-// splitFeedback makes an item of each entry of the text's outermost lists. The text before the first one introduces them
-// all. A heading between two entries goes with the one after it; in a text with such headings the one right before the
-// first entry does so, too. A text without a list is one item.
+// splitFeedback returns an item for each entry of the outermost lists, or one item without a list. The text before the first
+// entry introduces all of them; a heading belongs to the entry after it.
 func splitFeedback(text string) (intro string, parts []string) {
 	var part strings.Builder
 	code, list, space, sections := "", false, 0, false

@@ -1,5 +1,4 @@
-// Package tasks decides the next step of a task: Next is a function of the known state of the task and of the user's
-// request, and has no input or output.
+// Package tasks decides and executes the next step of a task: Next decides without input or output, Controller executes.
 package tasks
 
 import (
@@ -12,9 +11,9 @@ import (
 // ActionKind is a kind of action.
 type ActionKind string
 
-// The actions. The first group changes the state, and Next is asked again.
+// Actions. The first group changes the state, and Next decides again.
 const (
-	ActionAwaitLock  ActionKind = "await lock"  // until the other command is done with the task
+	ActionAwaitLock  ActionKind = "await lock"  // of another command
 	ActionAwaitLimit ActionKind = "await limit" // until Action.Until, without the lock
 	ActionEndBox     ActionKind = "end sandbox" // and collect its result
 	ActionCollect    ActionKind = "collect"     // collect the result of the last box
@@ -22,9 +21,9 @@ const (
 	ActionReadPR     ActionKind = "look at pull request"
 
 	ActionBegin        ActionKind = "begin"         // a task that is not known yet
-	ActionRestart      ActionKind = "begin again"   // a task that only this machine knows: the remote has nothing of it
-	ActionContinue     ActionKind = "go on"         // a next attempt, from what the remote has
-	ActionFollow       ActionKind = "follow"        // the box that runs on this machine
+	ActionRestart      ActionKind = "begin again"   // a task that only this machine knows
+	ActionContinue     ActionKind = "go on"         // a next attempt from the remote's state
+	ActionFollow       ActionKind = "follow"        // the running box on this machine
 	ActionReport       ActionKind = "report"        // the result of the last attempt on this machine
 	ActionReportRemote ActionKind = "report remote" // the last attempt that the remote knows
 	ActionOpenPR       ActionKind = "open"          // the pull request
@@ -33,24 +32,22 @@ const (
 
 // Action is the next step.
 type Action struct {
-	Kind ActionKind
-	// Until is when a limit resets. ActionAwaitLimit waits for it; the report of a parked task names it.
-	Until time.Time
-	// Unknown reports that Until is a guess: the limit's end is not known.
-	Unknown bool
+	Kind    ActionKind
+	Until   time.Time // when a limit resets, for ActionAwaitLimit and the report of a parked task
+	Unknown bool      // Until is a guess
 	Message string
 	// Attempt describes the attempt of ActionBegin, ActionRestart and ActionContinue.
 	Attempt Attempt
 }
 
-// Attempt describes a next attempt.
+// Attempt describes the next attempt.
 type Attempt struct {
 	Mode   workorder.Mode
 	Text   string
-	Branch string // the task's branch; if empty it is made of the text
-	Base   string // the branch to start from, unless the user names one; if empty the project's
+	Branch string // the task's branch; "" means derived from the text
+	Base   string // the base branch unless the user names one; "" means the project's
 	Number int    // 0 if the store knows it
-	Lost   bool   // the last attempt's box had begun, and the remote has none of its work
+	Lost   bool   // the last attempt's box had started, but the remote has none of its work
 }
 
 // Next decides the next action. Its error is a *Refusal, or the reason why the remote could not be asked.
@@ -66,27 +63,26 @@ func Next(s State) (Action, error) {
 	return remote(s)
 }
 
-// onlyNew begins a task only if it is new. The box of a known task would be refused, and its folder would block a
-// continue of the task.
+// onlyNew begins a task only if it is new. The box would refuse a known task, and its record would prevent a continue.
 func onlyNew(s State) (Action, error) {
 	switch {
 	case s.Record != nil:
 		return Action{}, s.Refuse(RefusalExists)
-	case s.Fresh, s.DryRun: // a rehearsal does not ask the remote
+	case s.Fresh, s.DryRun: // a dry run does not ask the remote
 		return s.begin(), nil
 	case s.Remote == nil:
 		return Action{Kind: ActionReadRemote}, nil
 	case s.Remote.Err == nil && s.Remote.Known:
 		return Action{}, s.Refuse(RefusalExistsElsewhere)
 	}
-	return s.begin(), nil // if there is a fault, making the job reports it
+	return s.begin(), nil // making the job reports an error
 }
 
-// here decides by the record of this machine.
+// here decides from this machine's record.
 func here(s State) (Action, error) {
 	rec := s.Record
 	switch {
-	case s.BoxRunning, s.Locked && !rec.Collected: // the holder of the lock follows the box, or is deciding
+	case s.BoxRunning, s.Locked && !rec.Collected: // the lock's holder follows the box or decides
 		if s.Verb != Create {
 			return Action{}, s.Refuse(RefusalRunning)
 		}
@@ -96,26 +92,26 @@ func here(s State) (Action, error) {
 	case !rec.Collected:
 		return Action{Kind: ActionCollect}, nil
 	case rec.AttemptID != s.LastAtStart:
-		return Action{Kind: ActionReport}, nil // another command continued it meanwhile, which answers this request
+		return Action{Kind: ActionReport}, nil // another command continued the task, which answers this request
 	}
 	return s.after(endingHere(rec), ActionReport, Action{Kind: ActionReadRemote})
 }
 
-// remote decides by the remote's state, too.
+// remote decides from the remote's state, too.
 func remote(s State) (Action, error) {
 	on := s.Remote
 	switch {
 	case on == nil:
 		return Action{Kind: ActionReadRemote}, nil
 	case on.Err != nil && s.Record == nil && s.Verb == Create:
-		return s.begin(), nil // making the job reports the fault
+		return s.begin(), nil // making the job reports the error
 	case on.Err != nil:
 		return Action{}, on.Err
 	case s.Verb == Revise && s.nothing() != "":
 		return Action{Kind: ActionNone, Message: s.nothing()}, nil
 	}
 	if last := on.Last(); last != nil && !s.DryRun && (s.Record == nil || !s.Record.Knows(last.ID)) && last.Status != "" {
-		// Another machine ended it. Whether an attempt without an end still lives is found out by the box.
+		// Another machine ended it. The box checks whether an attempt without an end is alive.
 		return s.after(endingElsewhere(on.State), ActionReportRemote, Action{})
 	}
 	return start(s)
@@ -147,19 +143,19 @@ func continueTask(s State) (_ Action, err error) {
 		case wasPlan != s.Plan:
 			return Action{}, s.Refuse(planned(wasPlan))
 		case wasPlan && next.Mode == workorder.ModeContinue:
-			next.Mode = workorder.ModePlan // the interrupted plan left nothing: start again
+			next.Mode = workorder.ModePlan // the interrupted plan left nothing
 		}
 		next.Number = last.Number + 1
 	}
 	if rec := s.Record; rec != nil {
 		next.Branch, next.Base = cmp.Or(next.Branch, rec.TargetBranch), rec.Branch
 		if next.Text == "" && on.State == nil && !s.DryRun {
-			// Then only this machine knows the text. Without it, the box decides whether it can continue.
+			// Only this machine has the text. Without it, the box decides whether it can continue.
 			next.Text = s.OrderText
 		}
 	}
 	next.Base = cmp.Or(next.Base, on.Base())
-	// A branch without a name is made of the text, as the first time.
+	// Derive a missing branch from the text, as the first attempt did.
 	if on.State != nil || on.Warning != "" || len(on.Branches) > 0 || next.Branch != "" || next.Text == "" {
 		if next.Branch, err = s.branch(next.Branch); err != nil {
 			return Action{}, err
@@ -196,7 +192,7 @@ func planned(was bool) RefusalCode {
 	return RefusalNotPlan
 }
 
-// branch is the named branch of the task, else the one that the remote knows.
+// branch returns the user's name of the branch, or the remote's.
 func (s State) branch(named string) (string, error) {
 	on := s.Remote
 	switch {
@@ -216,8 +212,8 @@ func (s State) branch(named string) (string, error) {
 	return "", s.Refuse(RefusalSeveralBranches)
 }
 
-// after decides by the ending of the last attempt. It returns report if no other attempt follows, else next; if next is empty,
-// the remote has answered already and start decides.
+// after decides from the ending of the last attempt: it returns report if no attempt follows, else next. If next is empty, the
+// remote has answered and start decides.
 func (s State) after(last ending, report ActionKind, next Action) (Action, error) {
 	switch verdict := s.judge(last); {
 	case verdict == another && next.Kind == "":
@@ -249,18 +245,17 @@ const (
 	done
 )
 
-// judge decides by the ending of the last attempt whether another one follows.
+// judge decides from the ending of the last attempt whether another one follows.
 func (s State) judge(last ending) verdict {
 	switch {
 	case s.Verb == Rebase:
-		return another // its ending does not matter for this request
+		return another
 	case last.status == workorder.StatusParked && last.resumeAt == nil && s.Wait && !s.WaitedOnce && !s.Now:
 		return parked
 	case last.status == workorder.StatusParked && last.resumeAt != nil && last.resumeAt.After(s.Time) && !s.Now:
 		return parked
 	case workorder.Resumable(last.status, last.by), !last.began:
-		// The fault may be corrected, and the order is resolved again: a create that was refused
-		// because the remote knows the task is a continue now.
+		// The cause may be gone, and the order is resolved again: a create that was refused for a known task is a continue now.
 		return another
 	case s.Verb == Create:
 		return done
@@ -274,7 +269,7 @@ func (s State) judge(last ending) verdict {
 	return another // it failed, and the user wants another try
 }
 
-// read collects the result of a task that has ended, and opens its pull request.
+// read collects the result of an ended task and opens its pull request.
 func read(s State) (Action, error) {
 	switch rec := s.Record; {
 	case s.BoxRunning, !rec.Collected && s.Locked:

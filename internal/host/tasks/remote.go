@@ -20,14 +20,13 @@ type Git interface {
 	State(ctx context.Context, id string) (*workorder.State, error)
 }
 
-// Ask reads the remote before a box is started in vain. It does not lock anything: the
-// box checks again, and its check decides.
+// Ask reads the remote without a lock, so that no box starts in vain. The box checks again, and its check decides.
 func Ask(ctx context.Context, git Git, id string) (*Remote, error) {
 	refs, err := git.TaskRefs(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	// If someone deleted the state by hand, the work beside it still counts.
+	// If someone deleted the state by hand, the branch still counts.
 	on := &Remote{Known: len(refs) > 0}
 	for _, ref := range slices.Sorted(maps.Keys(refs)) {
 		if branch, ok := strings.CutPrefix(ref, workorder.BranchRef("")); ok {
@@ -43,7 +42,7 @@ func Ask(ctx context.Context, git Git, id string) (*Remote, error) {
 	return on, nil
 }
 
-// warnings are about what the box will find. rec is nil for a task that is not known here.
+// warnings returns warnings about the box's work. rec is nil for a task without a record.
 func (r *Remote) warnings(rec *taskstore.Record, now time.Time) (list []string) {
 	if r.Warning != "" {
 		list = append(list, r.Warning)
@@ -57,7 +56,7 @@ func (r *Remote) warnings(rec *taskstore.Record, now time.Time) (list []string) 
 		text.Clean(r.State.Lease.Holder), text.Clock(r.State.Lease.RenewedAt, now)))
 }
 
-// uncounted are the costs of attempts whose cost the remote does not know.
+// uncounted returns the costs of attempts whose cost the remote does not know.
 func (r *Remote) uncounted(usd map[string]float64) map[string]float64 {
 	if r.State != nil {
 		maps.DeleteFunc(usd, func(id string, _ float64) bool {
@@ -68,7 +67,7 @@ func (r *Remote) uncounted(usd map[string]float64) map[string]float64 {
 	return usd
 }
 
-// result is the remote's result of the last attempt, which ran on another machine.
+// result returns the remote's result of the last attempt, which ran on another machine.
 func (r *Remote) result() *workorder.Result {
 	s, last := r.State, r.Last()
 	res := &workorder.Result{
@@ -84,10 +83,9 @@ func (r *Remote) result() *workorder.Result {
 	return res
 }
 
-// Verb is the kind of the user's request.
+// Verb is the kind of a request.
 type Verb string
 
-// The verbs.
 const (
 	Create   Verb = "create"
 	Continue Verb = "continue"
@@ -100,11 +98,11 @@ const (
 // Request is the user's request, with the flags that decide.
 type Request struct {
 	Verb   Verb
-	Task   string // its id
-	Fresh  bool   // the id was made for this command, so no other can know it
-	Text   string // the task, or an addition to it; may be empty
+	Task   string // id
+	Fresh  bool   // the id was created by this command, so that nothing else knows it
+	Text   string // the task, or an addition to it; may be ""
 	Branch string // the task's branch, if the user names it
-	// IfExists makes Create follow a task that runs, continue one that was cut short, and report one that is done.
+	// IfExists makes Create follow a running task, continue an interrupted one, and report a finished one.
 	IfExists bool
 	Plan     bool
 	DryRun   bool
@@ -120,9 +118,8 @@ type State struct {
 	Request
 	Time time.Time
 
-	Record *taskstore.Record // nil if this state folder does not know the task
-	// LastAtStart is the last attempt of the record when the command began: an attempt that another command adds
-	// meanwhile also answers this request.
+	Record *taskstore.Record // nil if the state directory has none
+	// LastAtStart is the last attempt when the command began. An attempt that another command adds also answers this request.
 	LastAtStart string
 	Locked      bool // another command has the lock of the task
 	BoxRunning  bool // the box of the last attempt runs
@@ -135,19 +132,19 @@ type State struct {
 	PR     *PRState // nil if not looked up yet; only OpenPR needs it
 }
 
-// Remote is what the remote knows of a task.
+// Remote is the remote's knowledge of a task.
 type Remote struct {
-	Repo     string // without credentials; empty if the project has no repository
+	Repo     string // without credentials; "" if the project has no repository
 	Known    bool
 	Branches []string
-	State    *workorder.State  // nil if there is none, or it cannot be read
+	State    *workorder.State  // nil if there is none or it cannot be read
 	Warning  string            // why the state cannot be read
-	Review   *workorder.Review // the feedback to address; nil if none was asked for, or the task is unknown
+	Review   *workorder.Review // the feedback to address, or nil
 	Notes    []string          // for the user, about the request
-	Err      error             // why the remote could not be asked, or the project not be read
+	Err      error             // the remote could not be asked, or the project could not be read
 }
 
-// Last is the last attempt that the remote knows; nil if it knows none.
+// Last returns the last attempt that the remote knows, or nil.
 func (r *Remote) Last() *workorder.Attempt {
 	if r.State == nil {
 		return nil
@@ -155,7 +152,7 @@ func (r *Remote) Last() *workorder.Attempt {
 	return r.State.Last()
 }
 
-// Base is the branch that the task began from; empty if the remote does not know it.
+// Base is the branch that the task began from; "" if the remote does not know it.
 func (r *Remote) Base() string {
 	if r.State == nil {
 		return ""
@@ -166,19 +163,19 @@ func (r *Remote) Base() string {
 // PRState decides whether a task's pull request can be opened.
 type PRState struct {
 	NoResult      error  // why there is no result
-	NothingToOpen string // why there is nothing to open; empty if there is something
+	NothingToOpen string // why there is nothing to open, or ""
 	Repo          string
 	Token         bool // there is a token for the forge
 }
 
-// ending is how the last attempt ended.
+// ending describes the end of the last attempt.
 type ending struct {
 	status   workorder.Status
 	by       workorder.EndedBy
 	resumeAt *time.Time
 	began    bool // a box accepted its order
 	at       time.Time
-	parked   int // attempts in a row that ended at a limit, this one included
+	parked   int // attempts in a row that ended at a limit, including this one
 }
 
 func endingHere(r *taskstore.Record) ending {

@@ -23,12 +23,11 @@ import (
 // Forge reads the feedback on pull requests.
 type Forge interface {
 	Feedback(ctx context.Context, pr int, since time.Time) (forge.Feedback, error)
-	// Commented reports whether our comment with that key exists.
+	// Commented reports whether sandbox-agent's comment with that key exists.
 	Commented(ctx context.Context, pr int, key string) (bool, error)
 }
 
-// ReadReview adds the feedback that is newer than the task's state: that of the pull request (nil if none was asked for), then
-// that of the file.
+// ReadReview adds the feedback that is newer than the task's state, of the pull request (or nil) and then of the file.
 func (r *Remote) ReadReview(ctx context.Context, f Forge, pr *forge.PR, file FeedbackFile) error {
 	r.Review = &workorder.Review{}
 	warnings := slices.Clone(file.warnings)
@@ -63,7 +62,7 @@ func (r *Remote) ReadReview(ctx context.Context, f Forge, pr *forge.PR, file Fee
 	return nil
 }
 
-// nothing explains why there is no feedback to address, which is not a failure. It is empty if there is some.
+// nothing says why there is no feedback to address, or "".
 func (s State) nothing() string {
 	r := s.Remote.Review
 	if r == nil {
@@ -84,8 +83,7 @@ func (s State) nothing() string {
 	return ""
 }
 
-// readUntil is the time of the newest answered feedback. Answers that an attempt could not post may have been posted by `pr open`
-// since, which the task's state does not show.
+// readUntil returns the time of the newest answered feedback. `pr open` may have posted answers that the task's state lacks.
 func readUntil(ctx context.Context, f Forge, pr int, s *workorder.State) (time.Time, error) {
 	if r := s.Review; r != nil && r.PR == pr && r.Until.After(s.ReviewedUntil) && unfinished(s) == nil {
 		if there, err := f.Commented(ctx, pr, pullrequest.AnswersKey(s.TaskID, s.Last().Number)); err != nil || there {
@@ -95,8 +93,8 @@ func readUntil(ctx context.Context, f Forge, pr int, s *workorder.State) (time.T
 	return s.ReviewedUntil, nil
 }
 
-// unfinished is the feedback that the last attempt took and did not finish. A successful attempt finished it, even if it could not
-// post its answers: if the forge has them now, they were posted since.
+// unfinished returns the feedback that the last attempt did not finish. A successful attempt finished all of it, even if its
+// answers were posted only later.
 func unfinished(s *workorder.State) *workorder.Review {
 	if last := s.Last(); last != nil && last.Status.Worked() {
 		return nil
@@ -104,7 +102,7 @@ func unfinished(s *workorder.State) *workorder.Review {
 	return s.Review
 }
 
-// pullNumber is the number of the newest pull request in the record's results; 0 if there is none.
+// pullNumber returns the newest pull request in the record's results, or 0.
 func pullNumber(rec *taskstore.Record) int {
 	for _, a := range slices.Backward(rec.Attempts()) {
 		past, err := rec.At(a.Number)
@@ -121,7 +119,7 @@ func pullNumber(rec *taskstore.Record) int {
 // PRClient opens pull requests on the forge of a repository.
 type PRClient interface {
 	HasToken() bool
-	// Open opens or updates the pull request. With an error it may still return one: then only a part failed.
+	// Open opens or updates the pull request. An error with a pull request means that a part failed.
 	Open(ctx context.Context, order *workorder.Order, res *workorder.Result, told pullrequest.ReportInput) (pr *workorder.PR,
 		warnings []string,
 		err error)
@@ -132,7 +130,7 @@ type PRClient interface {
 // PROpener opens the pull request of a task whose run could not open it.
 type PROpener struct {
 	Draft   bool
-	Base    string // if empty the project's, else the task's
+	Base    string // "" means the project's, or the task's
 	Connect func(context.Context, *workorder.Order) (PRClient, error)
 
 	order *workorder.Order
@@ -140,7 +138,7 @@ type PROpener struct {
 	pulls PRClient
 }
 
-// look reads the output of the last attempt, and connects to the forge.
+// look reads the last attempt's output and connects to the forge.
 func (o *PROpener) look(ctx context.Context, rec *taskstore.Record) (p *PRState, err error) {
 	if o.res, err = outcome.ReadResult(rec); err != nil {
 		return &PRState{NoResult: err}, nil
@@ -167,7 +165,7 @@ func (o *PROpener) look(ctx context.Context, rec *taskstore.Record) (p *PRState,
 	return p, nil
 }
 
-// open opens the pull request, and posts the answers to feedback that the run could not post.
+// open opens the pull request and posts missing answers to feedback.
 func (o *PROpener) open(ctx context.Context, rec *taskstore.Record) (pr *workorder.PR, warnings []string, err error) {
 	told, _ := outcome.LoadReport(rec, o.res)
 	pr, warnings, err = o.pulls.Open(ctx, o.order, o.res, told)
@@ -184,7 +182,7 @@ func (o *PROpener) open(ctx context.Context, rec *taskstore.Record) (pr *workord
 	return pr, warnings, errors.Join(err, outcome.Amend(rec, func(r *workorder.Result) { r.Review = answers }))
 }
 
-// savedOrder is the order of a task's last attempt, without secrets.
+// savedOrder reads the order of a task's last attempt, which has no secrets.
 func savedOrder(dir string) (*workorder.Order, error) {
 	b, err := os.ReadFile(filepath.Join(dir, workorder.OrderFile))
 	if err != nil {
@@ -193,19 +191,18 @@ func savedOrder(dir string) (*workorder.Order, error) {
 	return workorder.DecodeOrder(b)
 }
 
-// TaskOfPR is the task of a pull request's branch. It refuses pull requests that are of a fork, of another branch or not open: this
-// program must not write to them.
+// TaskOfPR returns the task of a pull request. It refuses closed ones, forks and other branches, which this program must not write.
 func TaskOfPR(pr *forge.PR) (id string, err error) {
 	branch := text.Clean(pr.Head)
 	id, ok := branchTask(pr.Head)
 	hint := ""
 	switch {
 	case pr.Fork:
-		err = fmt.Errorf("pull request #%d comes from another repository (%s): its branch is not ours to push", pr.Number,
+		err = fmt.Errorf("pull request #%d comes from another repository (%s), to which sandbox-agent must not push", pr.Number,
 			text.Clean(cmp.Or(pr.HeadRepo, "which is gone")))
 		hint = "only pull requests of a task's own branch can be worked on"
 	case !ok:
-		err = fmt.Errorf("pull request #%d is of the branch %s, which is no task's", pr.Number, branch)
+		err = fmt.Errorf("pull request #%d has the branch %s, which does not belong to a task", pr.Number, branch)
 		hint = "a task's branch begins with agent/T-; `sandbox-agent create --branch " + branch + "` starts a task from this one"
 	case pr.State != forge.StateOpen:
 		err = fmt.Errorf("pull request #%d is %s", pr.Number, text.Clean(pr.State))
@@ -214,7 +211,7 @@ func TaskOfPR(pr *forge.PR) (id string, err error) {
 	return id, exiterr.New(workorder.ExitGit, err, hint)
 }
 
-// branchTask is the task of a branch: agent/T-XXXXXXXX, with or without words after it.
+// branchTask parses a task's branch: agent/T-XXXXXXXX, with an optional slug.
 func branchTask(branch string) (id string, ok bool) {
 	rest, ok := strings.CutPrefix(branch, "agent/")
 	const size = len("T-XXXXXXXX")

@@ -14,8 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// nextStop decides the next step of stopping a task. If a finished task is locked, a command decides whether to continue
-// it: its next box may start in a moment.
+// nextStop decides the next step of stopping a task. If a finished task is locked, a command may be about to start its next box.
 func nextStop(collected, held bool) ActionKind {
 	switch {
 	case !collected:
@@ -26,7 +25,7 @@ func nextStop(collected, held bool) ActionKind {
 	return ActionReport
 }
 
-// StopStore is the part of the state folder that stopping needs.
+// StopStore is the part of the state directory that stopping needs.
 type StopStore interface {
 	Store
 	Locked(id string) bool
@@ -34,17 +33,17 @@ type StopStore interface {
 
 // AttemptStopper is the part of the engine that stopping needs.
 type AttemptStopper interface {
-	// Stop asks a box to end within grace. It reports false if there is none yet.
+	// Stop asks a box to end within grace. It returns false if there is no box yet.
 	Stop(ctx context.Context, rec *taskstore.Record, grace time.Duration) (bool, error)
 	// Collect collects the result of a box that has ended.
 	Collect(ctx context.Context, rec *taskstore.Record) error
 }
 
-// Stopper stops a task, also one whose box is just being started.
+// Stopper stops a task, including one whose box is starting.
 type Stopper struct {
 	Store    StopStore
 	Attempts AttemptStopper
-	// Patience overrides how long to wait for another command; DecideWait if 0.
+	// Patience overrides the wait for another command; 0 means DecideWait.
 	Patience time.Duration
 }
 
@@ -70,8 +69,7 @@ func (s *Stopper) Run(ctx context.Context, rec *taskstore.Record, grace time.Dur
 	}
 }
 
-// EndBox stops the box of a task and waits until its result is collected: by the command that follows it if that lives,
-// else by this one.
+// EndBox stops a task's box and waits until its result is collected, by the command that follows it or by this one.
 func (s *Stopper) EndBox(ctx context.Context, rec *taskstore.Record, grace time.Duration) (*taskstore.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, grace+launch.CollectTimeout)
 	defer cancel()
@@ -131,7 +129,7 @@ const (
 	RefusalNoToken         RefusalCode = "no token"
 )
 
-// Refusal is the error for a request that the task's state does not allow. Its cause has exit code and hint.
+// Refusal is the error of a request that the task's state does not allow. Its cause has an exit code and a hint.
 type Refusal struct {
 	Code RefusalCode
 	Err  *exiterr.Error
@@ -142,7 +140,7 @@ func (r *Refusal) Error() string { return r.Err.Error() }
 // Unwrap gives the exit code and the hint.
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// Refuse makes a Refusal. more has details that only the caller knows.
+// Refuse returns a Refusal. more has details that only the caller knows.
 func (s State) Refuse(why RefusalCode, more ...string) error {
 	id, run := s.Task, func(command string) string { return "`sandbox-agent " + command + " " + s.Task + "`" }
 	code, hint := workorder.ExitGeneral, ""
@@ -167,7 +165,7 @@ func (s State) Refuse(why RefusalCode, more ...string) error {
 		if s.Remote.Repo != "" {
 			where = s.Remote.Repo + " has neither its branch nor its state"
 		}
-		code, err = workorder.ExitNotFound, fmt.Errorf("task %s is not known: this state folder does not have it, and %s", id, where)
+		code, err = workorder.ExitNotFound, fmt.Errorf("task %s is not known: this state directory does not have it, and %s", id, where)
 		hint = "check the id and --repo; `sandbox-agent create --task-id " + id + "` starts it"
 	case RefusalNoText:
 		code, hint = workorder.ExitNotFound, "give the task's text: --task"
@@ -176,7 +174,7 @@ func (s State) Refuse(why RefusalCode, more ...string) error {
 		code, err = workorder.ExitUsage, fmt.Errorf("task %s is a plan, which cannot be continued", id)
 		hint = run("create --from-plan") + " carries it out; `sandbox-agent create --plan` makes a new one"
 	case RefusalNotPlan:
-		code, err = workorder.ExitUsage, fmt.Errorf("task %s was begun, and not as a plan", id)
+		code, err = workorder.ExitUsage, fmt.Errorf("task %s was not begun as a plan", id)
 		hint = "leave --plan out to go on with it, or choose another --task-id"
 	case RefusalNoResult:
 		err, hint = fmt.Errorf("task %s has no result: %w", id, s.PR.NoResult), run("logs")+" shows how far it came"
@@ -204,10 +202,10 @@ func (s State) noBranch(why RefusalCode) (code int, hint string, err error) {
 			fmt.Errorf("the remote's state of %s cannot be read, and it has no branch of that task: %s", id, on.Warning)
 	}
 	return workorder.ExitGit, "name its branch and give its text: --target-branch, --task",
-		fmt.Errorf("the remote has neither a state nor a branch of %s, only what was saved beside them", id)
+		fmt.Errorf("the remote has neither a state nor a branch of %s, only its saved checkpoints", id)
 }
 
-// named is the branch that the user gave, else that of the record.
+// named returns the user's name of the branch, or the record's.
 func (s State) named() string {
 	if s.Branch == "" && s.Record != nil {
 		return s.Record.TargetBranch
