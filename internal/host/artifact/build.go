@@ -22,26 +22,24 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Images makes images, and folders of what is in them.
+// Images builds images and unpacks them.
 type Images interface {
 	Small(ctx context.Context, building func(name string), progress func(workorder.Event)) (workorder.Image, error)
-	// Derive builds the image name of a Dockerfile, if it is missing.
+	// Derive builds the image name from a Dockerfile, if it is missing.
 	Derive(ctx context.Context, name string, dockerfile []byte, progress func(workorder.Event)) error
-	// Root unpacks the programs of an image in a folder.
+	// Root unpacks the programs of an image into a directory.
 	Root(ctx context.Context, image, dir string) error
 }
 
 // Builder builds artifacts.
 type Builder struct {
-	// Images is asked where an artifact needs an image or packages.
-	Images func() (Images, error)
-	// State has the root folders that artifacts share.
-	State    string
+	Images   func() (Images, error) // called only if an artifact needs an image or packages
+	State    string                 // has the root directories that artifacts share
 	Building func(name string)
 	Progress func(workorder.Event)
 }
 
-// repository is that of images with packages.
+// repository is the repository of images with packages.
 const repository = "sandbox-agent-environment"
 
 //go:embed jail.sh
@@ -50,7 +48,7 @@ var jailScript string
 //go:embed container.sh
 var containerScript string
 
-// boxScript needs sandbox-agent itself: nothing else makes boxes.
+// boxScript needs sandbox-agent, which alone creates boxes.
 const boxScript = `command -v sandbox-agent >/dev/null || {
 	echo "$sa_name: sandbox-agent is missing" >&2
 	exit 126
@@ -58,8 +56,8 @@ const boxScript = `command -v sandbox-agent >/dev/null || {
 exec sandbox-agent run "$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")" -f -
 `
 
-// Build builds an artifact in the folder dir, in place of one that is there; any other folder with something in it
-// stays. After an error it is as it was.
+// Build builds an artifact in the directory dir. It replaces an earlier artifact, but no other directory that is not
+// empty. After an error dir is unchanged.
 func (b *Builder) Build(ctx context.Context, d Definition, dir string) (err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
@@ -91,7 +89,7 @@ func (b *Builder) Build(ctx context.Context, d Definition, dir string) (err erro
 	return os.RemoveAll(old)
 }
 
-// replaceable returns why a folder must stay as it is.
+// replaceable returns an error if a directory must not be replaced.
 func replaceable(dir string) error {
 	list, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(list) == 0 {
@@ -102,13 +100,13 @@ func replaceable(dir string) error {
 	}
 	var m Metadata
 	if b, err := readMetadata(filepath.Join(dir, MetadataFile)); err != nil || m.decode(b) != nil || m.Own == nil {
-		return fmt.Errorf("build the artifact: %w: %s has something in it that is no artifact of sandbox-agent's: name another folder",
+		return fmt.Errorf("build the artifact: %w: %s contains files that sandbox-agent did not build: choose another directory",
 			fs.ErrExist, dir)
 	}
 	return nil
 }
 
-// fill makes what is in an artifact, in a folder that comes to the place to.
+// fill writes an artifact into dir, which is renamed to the path to.
 func (b *Builder) fill(ctx context.Context, d *Definition, dir, to string) error {
 	p, err := d.environment(dir)
 	if err != nil {
@@ -125,7 +123,7 @@ func (b *Builder) fill(ctx context.Context, d *Definition, dir, to string) error
 	}
 	files := map[string]string{}
 	var script strings.Builder
-	// The script's own variables begin with sa_, which none that the code inherits does.
+	// The script's own variables begin with sa_, which no inherited variable does.
 	fmt.Fprintf(&script, "#!/bin/sh\n# Runs the code of standard input where it can do no harm. Built by sandbox-agent.\nset "+
 		"-u\nsa_name=%s sa_image=%s sa_timeout_seconds=%s sa_memory_mb=%d sa_project_mount=%s sa_inherit=%s\nset -- %s\n",
 		text.Shell(d.Name), text.Shell(d.Image), strconv.FormatFloat(d.TimeoutSeconds, 'f', -1, 64), d.MemoryMB, text.Shell(d.Own.ProjectMount),
@@ -136,7 +134,7 @@ func (b *Builder) fill(ctx context.Context, d *Definition, dir, to string) error
 			if err := b.root(ctx, d.Image, dir, to); err != nil {
 				return err
 			}
-			d.Image = "" // it is in the folder
+			d.Image = "" // its programs are in the directory
 		}
 		script.WriteString(jailScript)
 		name, calls, err := filter()
@@ -170,7 +168,7 @@ func write(dir string, files map[string]string) error {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err
 		}
-		// Whatever the umask says: others may run it.
+		// Others may run it, whatever the umask.
 		if err := os.Chmod(filepath.Dir(file), 0o755); err != nil {
 			return err
 		}
@@ -188,7 +186,7 @@ func write(dir string, files map[string]string) error {
 	return nil
 }
 
-// image names the image of an artifact, and makes it where it has packages.
+// image sets the image of an artifact, and builds it for packages.
 func (b *Builder) image(ctx context.Context, d *Definition) error {
 	if d.Image != "" {
 		return nil
@@ -214,11 +212,10 @@ func (b *Builder) image(ctx context.Context, d *Definition) error {
 	return images.Derive(ctx, d.Image, file.Bytes(), b.Progress)
 }
 
-// hashBytes is how much of a hash names something.
+// hashBytes is how many bytes of a hash are part of a name.
 const hashBytes = 8
 
-// root brings the programs of an image into a folder that artifacts share, to which the artifact in dir, which comes to
-// the place to, has a link.
+// root unpacks the programs of an image into a shared directory, and links to it from the artifact in dir, which is renamed to the path to.
 func (b *Builder) root(ctx context.Context, image, dir, to string) error {
 	roots := filepath.Join(b.State, rootsDir)
 	if err := os.MkdirAll(roots, 0o700); err != nil {
@@ -244,7 +241,7 @@ func (b *Builder) root(ctx context.Context, image, dir, to string) error {
 	return os.Symlink(root, filepath.Join(dir, rootLink))
 }
 
-// unpack makes a root folder, which is there only when it is whole.
+// unpack creates a root directory atomically.
 func (b *Builder) unpack(ctx context.Context, image, root string) (err error) {
 	images, err := b.Images()
 	if err != nil {
@@ -264,7 +261,7 @@ func (b *Builder) unpack(ctx context.Context, image, root string) (err error) {
 	return os.Rename(made, root)
 }
 
-// Beside a root folder, by its name: the lock, and the artifacts that have a link to it.
+// Files beside a root directory, by its name: the lock, and the artifacts that link to it.
 const (
 	rootsDir  = "roots"
 	lockOf    = ".lock"
@@ -272,13 +269,13 @@ const (
 	userLines = "\n"
 )
 
-// newRoot is how the name of a root folder begins that is not whole yet.
+// newRoot begins the name of an incomplete root directory.
 const newRoot = ".new-"
 
 // young is longer than the rest of a build takes.
 const young = time.Hour
 
-// noteUser notes that an artifact has a link to a root folder. The caller has the root's lock.
+// noteUser records that an artifact links to a root directory. The caller holds the root's lock.
 func noteUser(root, artifact string) error {
 	f, err := os.OpenFile(root+usersOf, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -288,8 +285,7 @@ func noteUser(root, artifact string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Unused are the root folders in a state folder to which no artifact has a link any more. One that was copied with the
-// folder's content needs none.
+// Unused returns the root directories in a state directory to which no artifact links.
 func Unused(state string) (roots []string, err error) {
 	list, err := os.ReadDir(filepath.Join(state, rootsDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -304,19 +300,19 @@ func Unused(state string) (roots []string, err error) {
 	return roots, err
 }
 
-// used reports whether an artifact that was built here has a link to a root folder, or whether that is being made.
+// used reports whether a local artifact links to a root directory, or whether the root is being unpacked.
 func used(root string) bool {
 	if strings.HasPrefix(filepath.Base(root), newRoot) {
 		st, err := os.Stat(root)
-		return err == nil && time.Since(st.ModTime()) < young // a build that was killed has left an older one
+		return err == nil && time.Since(st.ModTime()) < young // an older one is of a build that was killed
 	}
 	st, err := os.Stat(root + usersOf)
 	if err == nil && time.Since(st.ModTime()) < young {
-		return true // an artifact that is being built comes to its place later
+		return true // a new artifact is renamed to its path only later
 	}
 	b, err := os.ReadFile(root + usersOf)
 	if err != nil {
-		return false // who makes it has its lock
+		return false
 	}
 	for dir := range strings.SplitSeq(strings.TrimSuffix(string(b), userLines), userLines) {
 		if to, err := os.Readlink(filepath.Join(dir, rootLink)); err == nil && to == root {
@@ -326,7 +322,7 @@ func used(root string) bool {
 	return false
 }
 
-// RemoveUnused removes one of Unused, unless an artifact has a link to it by now.
+// RemoveUnused removes one of Unused, unless an artifact links to it by now.
 func RemoveUnused(ctx context.Context, root string) error {
 	lock, err := lockfile.Take(ctx, root+lockOf)
 	if err != nil {

@@ -17,13 +17,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Definition is what an artifact is built of.
+// Definition describes an artifact to build.
 type Definition struct {
 	Metadata
 	// Packages are the distribution's. A jail without any has this machine's programs.
 	Packages []string
-	// Image is that of a container; "" means the small one, which is also what Packages are added to.
-	Image string
+	Image    string // that of a container; "" means the small one, which is also what Packages are added to
 }
 
 var imageName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@-]*$`)
@@ -35,7 +34,7 @@ const (
 	defaultMemoryMB     = code.DefaultMemoryBytes >> 20
 )
 
-// keys are those of a definition.
+// keys are the keys of a definition.
 var keys = func() *yamlkeys.Schema {
 	text, number := &yamlkeys.Schema{Kind: yamlkeys.Text}, &yamlkeys.Schema{Kind: yamlkeys.Number, Max: maxNumber}
 	list := &yamlkeys.Schema{Kind: yamlkeys.List, Item: text}
@@ -51,19 +50,19 @@ var keys = func() *yamlkeys.Schema {
 		{Name: "description", Schema: text},
 		{Name: "project_mount", Schema: text},
 		{Name: "inherit_vars", Schema: list},
-		// Of other builders; there are none here.
+		// Keys of other builders, which have no effect here.
 		{Name: "backend_options", Schema: &yamlkeys.Schema{Kind: yamlkeys.Object}},
 	}}
 }()
 
-// ReadDefinition reads a definition, a YAML or JSON file. The error is all that is wrong with it.
+// ReadDefinition reads a definition, a YAML or JSON file. The error lists all mistakes.
 func ReadDefinition(file string) (Definition, error) {
 	b, err := yamlkeys.ReadFile(file)
 	if err != nil {
 		return Definition{}, fmt.Errorf("read the definition: %w", err)
 	}
 	v, err := yamlkeys.Load(file, b, keys)
-	if v == nil { // not even a mapping
+	if v == nil { // not a mapping
 		return Definition{}, fmt.Errorf("read the definition: %w", err)
 	}
 	text := func(key string) string { return v.Get(key).Str() }
@@ -77,14 +76,14 @@ func ReadDefinition(file string) (Definition, error) {
 		},
 		Packages: v.Get("packages").Strs(), Image: text("image"),
 	}
-	// A value of a wrong type hides no other mistake.
+	// A value of the wrong type must not hide other mistakes.
 	if err = errors.Join(err, d.check()); err != nil {
 		return d, fmt.Errorf("read the definition: %w", err)
 	}
 	return d, nil
 }
 
-// check returns all that is wrong with a definition, and fills in how code reaches the interpreter.
+// check returns all mistakes of a definition, and sets how code reaches the interpreter.
 func (d *Definition) check() error {
 	words, _ := Words(d.Interpreter) // its error is reported with the others
 	d.Own.Image = d.Image
@@ -96,7 +95,7 @@ func (d *Definition) check() error {
 		}
 	}
 	for _, v := range d.Own.Inherit {
-		if !workorder.ValidEnvName(v) || strings.HasPrefix(v, "sa_") { // those are of the script
+		if !workorder.ValidEnvName(v) || strings.HasPrefix(v, "sa_") { // the script's own variables
 			errs = append(errs, fmt.Errorf("inherit_vars: %q is no variable that can be inherited", v))
 		}
 	}

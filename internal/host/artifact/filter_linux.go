@@ -6,7 +6,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// filter is the filter of system calls of this machine's jails, and the name of its file: the architecture as uname says it.
+// filter returns the system call filter of this machine's jails, and its file name, which has the architecture of uname.
 func filter() (name string, content []byte, err error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {

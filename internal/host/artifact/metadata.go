@@ -1,5 +1,5 @@
-// Package artifact reads, checks and builds artifacts: folders with a program bin/run that runs the code of its
-// standard input where it can do no harm, and metadata.json that says of what kind it is.
+// Package artifact reads, checks and builds artifacts: directories with a program bin/run, which runs the code on its
+// standard input in isolation, and its metadata.json.
 package artifact
 
 import (
@@ -34,16 +34,16 @@ const (
 	ownKey       = "sandbox_agent" // in metadata.json
 )
 
-// Files are those of an artifact that say what it is.
+// Files are the files that describe an artifact.
 var Files = []string{MetadataFile, runFile}
 
 // maxMetadata bounds metadata.json, in bytes.
 const maxMetadata = 1 << 20
 
-// maxNumber limits megabytes and seconds: as bytes and nanoseconds they do not overflow.
+// maxNumber is the limit of megabytes and seconds; their bytes and nanoseconds do not overflow.
 const maxNumber = 1_000_000_000
 
-// Ways for code to reach the interpreter.
+// Ways in which code reaches the interpreter.
 const (
 	modeArgument = "arg"
 	modePipe     = "pipe"
@@ -54,25 +54,24 @@ type Metadata struct {
 	Name        string `json:"name"`
 	Backend     string `json:"backend"`
 	Interpreter string `json:"interpreter,omitempty"`
-	// StdinMode is arg or pipe; "" is what the interpreter's last argument says.
+	// StdinMode is arg or pipe; "" means that the interpreter's last argument decides.
 	StdinMode      string  `json:"stdin_mode,omitempty"`
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
 	MemoryMB       int64   `json:"memory_mb,omitempty"`
 	Description    string  `json:"description,omitempty"`
-	// InterpreterType is python, bash or node, in folders of others that name no backend.
+	// InterpreterType is python, bash or node, in artifacts of other builders without a backend.
 	InterpreterType string `json:"interpreter_type,omitempty"`
-	// Own is of artifacts that were built here; those of others are run as they are.
-	Own *Own `json:"sandbox_agent,omitempty"`
+	Own             *Own   `json:"sandbox_agent,omitempty"` // only in artifacts that sandbox-agent built
 }
 
-// Own is what sandbox-agent itself needs to run an artifact that it has built.
+// Own is what sandbox-agent needs to run an artifact that it built.
 type Own struct {
 	Image        string   `json:"image,omitempty"`
 	ProjectMount string   `json:"project_mount"`
 	Inherit      []string `json:"inherit_vars,omitempty"`
 }
 
-// Read reads an artifact as an environment. The error is all that is wrong with it.
+// Read reads an artifact as a preset. The error lists all mistakes.
 func Read(dir string) (code.Preset, error) {
 	dir, err := filepath.Abs(dir) // its program begins elsewhere
 	if err != nil {
@@ -120,7 +119,7 @@ func Read(dir string) (code.Preset, error) {
 }
 
 func readMetadata(file string) ([]byte, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe without a writer is empty
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe must not block
 	if err != nil {
 		return nil, fmt.Errorf("read the artifact: %w", err)
 	}
@@ -138,7 +137,7 @@ func readMetadata(file string) ([]byte, error) {
 	return b, nil
 }
 
-// decode reads a document value by value, so that one of a wrong type hides no other. Other builders may say more than is asked for here.
+// decode reads a document value by value, so that a value of the wrong type hides no other. It accepts unknown keys.
 func (m *Metadata) decode(b []byte) error {
 	var errs []error
 	var read func(b []byte, within func(string) string)
@@ -148,7 +147,7 @@ func (m *Metadata) decode(b []byte) error {
 			return
 		}
 		for _, key := range slices.Sorted(maps.Keys(values)) {
-			name, _ := json.Marshal(key) // a text can be written
+			name, _ := json.Marshal(key) // cannot fail for a string
 			one := func(value string) string { return within("{" + string(name) + ":" + value + "}") }
 			if err := json.Unmarshal([]byte(one(string(values[key]))), m); err != nil {
 				before := len(errs)
@@ -164,7 +163,7 @@ func (m *Metadata) decode(b []byte) error {
 	return errors.Join(errs...)
 }
 
-// wrongType says in plain words which value is of a wrong type.
+// wrongType says which value has the wrong type.
 func wrongType(err error) error {
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {
@@ -190,7 +189,7 @@ func wrongType(err error) error {
 	return fmt.Errorf("%s: %s is needed, not %s", wrong.Field, needed, got)
 }
 
-// standIn gives a key whose value is of a wrong type one that check has nothing to say of.
+// standIn replaces a value of the wrong type by one that check accepts.
 func (m *Metadata) standIn(key string) {
 	switch {
 	case strings.EqualFold(key, "name"):
@@ -202,8 +201,7 @@ func (m *Metadata) standIn(key string) {
 	}
 }
 
-// Unknown are the keys of an artifact's metadata that mean nothing here. Artifacts of other builders may have some; in
-// others they are mistakes.
+// Unknown returns the keys of an artifact's metadata without effect here, which may be mistakes.
 func Unknown(dir string) ([]string, error) {
 	b, err := readMetadata(filepath.Join(dir, MetadataFile))
 	if err != nil {
@@ -215,13 +213,13 @@ func Unknown(dir string) ([]string, error) {
 	}
 	unknown := unknownKeys(values, reflect.TypeFor[Metadata](), "")
 	var own map[string]json.RawMessage
-	if json.Unmarshal(values[ownKey], &own) == nil { // another type is a mistake that Read reports
+	if json.Unmarshal(values[ownKey], &own) == nil { // Read reports another type
 		unknown = append(unknown, unknownKeys(own, reflect.TypeFor[Own](), ownKey+".")...)
 	}
 	return unknown, nil
 }
 
-// unknownKeys are the keys that a type has no field for.
+// unknownKeys returns the keys without a field in a type.
 func unknownKeys(values map[string]json.RawMessage, t reflect.Type, within string) (unknown []string) {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if _, ok := t.FieldByNameFunc(func(name string) bool {
@@ -235,7 +233,7 @@ func unknownKeys(values map[string]json.RawMessage, t reflect.Type, within strin
 	return unknown
 }
 
-// check returns what of the metadata itself is wrong.
+// check returns the mistakes of the metadata.
 func (m Metadata) check() error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -282,10 +280,10 @@ func (m Metadata) environment(source string) (code.Preset, error) {
 	return p, p.Check()
 }
 
-// Seconds is a time as metadata has it.
+// Seconds converts seconds to a duration.
 func Seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// Words are those of a command line.
+// Words splits a command line.
 func Words(line string) ([]string, error) {
 	words, err := shellwords.Parse(line)
 	if err != nil || len(words) == 0 {

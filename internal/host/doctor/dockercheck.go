@@ -13,28 +13,24 @@ import (
 //go:embed files
 var files embed.FS
 
-// DockerPackage is the one package of the distribution that the checks need: their images have
-// one static program, so that no registry is needed.
+// DockerPackage is the only package that the checks need: their images contain one static program, so that they need no registry.
 const DockerPackage = "busybox-static"
 
-// RedisVariable names the environment variable with the image of the service.
+// RedisVariable is the environment variable that names the service's image.
 const RedisVariable = "REDIS_IMAGE"
 
-// DockerPart is a part of the checks that needs a box of its own.
+// DockerPart is a part of the checks that needs its own box.
 type DockerPart string
 
-// The parts.
 const (
-	// Lazy starts without an engine: the first command starts it.
-	Lazy DockerPart = "lazy"
-	// Services needs a running service redis of the image in RedisVariable.
-	Services DockerPart = "services"
+	Lazy     DockerPart = "lazy"     // the first command starts the engine
+	Services DockerPart = "services" // needs a running service redis of the image in RedisVariable
 )
 
-// DockerParts lists all parts.
+// DockerParts returns all parts.
 func DockerParts() []DockerPart { return []DockerPart{Lazy, Services} }
 
-// DockerFiles are the files of the checks by name, as a work tree has them.
+// DockerFiles returns the files of the checks, by name in a working tree.
 func DockerFiles() (map[string]string, error) {
 	all := map[string]string{}
 	err := fs.WalkDir(files, "files", func(path string, d fs.DirEntry, err error) error {
@@ -51,12 +47,12 @@ func DockerFiles() (map[string]string, error) {
 	return all, nil
 }
 
-// DockerCommand runs a part in a work tree with the files.
+// DockerCommand runs a part in a working tree with the files.
 func DockerCommand(p DockerPart) string {
 	return "export SANDBOX_NETWORK=sandbox-agent-$SANDBOX_AGENT_TASK_ID\nexec bash checks.sh " + string(p)
 }
 
-// DockerScript is DockerCommand for an empty work tree: it writes the files first.
+// DockerScript is DockerCommand for an empty working tree.
 func DockerScript(p DockerPart) (string, error) {
 	all, err := DockerFiles()
 	if err != nil {
@@ -77,7 +73,7 @@ func DockerScript(p DockerPart) (string, error) {
 
 var checkLine = regexp.MustCompile(`(?m)^\tcheck "([^"]+)" `)
 
-// DockerChecks are the checks of a part in their order.
+// DockerChecks returns the names of a part's checks, in order.
 func DockerChecks(p DockerPart) ([]string, error) {
 	all, err := DockerFiles()
 	if err != nil {
@@ -95,19 +91,18 @@ func DockerChecks(p DockerPart) ([]string, error) {
 	return names, nil
 }
 
-// DockerCheck is one finished check.
+// DockerCheck is the result of one check.
 type DockerCheck struct {
-	Part DockerPart `json:"part"`
-	Name string     `json:"name"`
-	OK   bool       `json:"ok"`
-	// Detail is the output of a failed one, with bars for line ends.
-	Detail string `json:"detail"`
+	Part   DockerPart `json:"part"`
+	Name   string     `json:"name"`
+	OK     bool       `json:"ok"`
+	Detail string     `json:"detail"` // output of a failed check, with | for line ends
 }
 
-// said is the start of each verdict that checks.sh prints on standard output.
+// said begins each result that checks.sh prints.
 const said = "check: "
 
-// ParseDockerCheck reads a line of the script's output; ok is false if it is not a verdict.
+// ParseDockerCheck parses a line of the script's output; ok is false if it is not a result.
 func ParseDockerCheck(p DockerPart, line string) (c DockerCheck, ok bool) {
 	line, ok = strings.CutPrefix(line, said)
 	if !ok {
@@ -121,7 +116,7 @@ func ParseDockerCheck(p DockerPart, line string) (c DockerCheck, ok bool) {
 	return DockerCheck{Part: p, Name: name, OK: verdict == "ok", Detail: strings.Trim(detail, "|")}, name != ""
 }
 
-// MissingDockerChecks are the checks that did not run, as failed with the reason why.
+// MissingDockerChecks returns the checks that are not in done, as failed for the reason why.
 func MissingDockerChecks(p DockerPart, done []DockerCheck, why string) ([]DockerCheck, error) {
 	names, err := DockerChecks(p)
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package doctor checks whether this machine can run tasks, and gives advice for each
-// problem. It changes nothing permanently.
+// Package doctor checks whether this machine can run tasks, with a hint for each problem. It changes nothing permanently.
 package doctor
 
 import (
@@ -23,10 +22,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Status is the verdict of a check.
-type Status string
+type Status string // of a check
 
-// The verdicts. Only Fail means that runs will not work.
+// Statuses. Only Fail means that runs will not work.
 const (
 	OK   Status = "ok"
 	Warn Status = "warn"
@@ -42,26 +40,23 @@ type Check struct {
 }
 
 const (
-	// toolTimeout bounds asking a program for its version.
-	toolTimeout = 10 * time.Second
-	// probeTimeout bounds a throw-away container.
-	probeTimeout = 60 * time.Second
-	// A run needs room for the image's layers, an inner engine and a clone.
+	toolTimeout  = 10 * time.Second // of asking a program for its version
+	probeTimeout = 60 * time.Second // of a temporary container
+	// A run needs disk space for the image's layers, an inner engine and a clone.
 	diskWarn = 10 << 30
 	diskFail = 2 << 30
 )
 
-// Doctor looks at a machine.
+// Doctor checks a machine.
 type Doctor struct {
 	Engine    runtime.Runtime // if nil, OpenError is the reason
 	OpenError error
-	// Images returns the names of the existing default images.
-	Images   func(context.Context) ([]string, error)
-	StateDir string
-	Owner    string
+	Images    func(context.Context) ([]string, error) // names of the existing default images
+	StateDir  string
+	Owner     string
 }
 
-// Run makes all checks, in the order in which a run would meet the problems.
+// Run runs all checks, in the order in which a run would meet the problems.
 func (d *Doctor) Run(ctx context.Context) []Check {
 	var list []Check
 	add := func(c Check) { list = append(list, c) }
@@ -107,7 +102,7 @@ func (d *Doctor) engine(ctx context.Context, add func(Check)) (runtime.Info, boo
 	return info, true
 }
 
-// boxes makes throw-away containers of the box's image.
+// boxes runs temporary containers of the box's image.
 func (d *Doctor) boxes(ctx context.Context, info runtime.Info, add func(Check)) {
 	names, err := d.Images(ctx)
 	switch {
@@ -115,7 +110,7 @@ func (d *Doctor) boxes(ctx context.Context, info runtime.Info, add func(Check)) 
 		add(Check{"image", Warn, err.Error(), ""})
 		return
 	case len(names) == 0:
-		add(Check{"image", Warn, "the default image is not built yet", "it is built by the first run, or now: sandbox-agent image build"})
+		add(Check{"image", Warn, "the default image is not built yet", "the first run builds it, or now: sandbox-agent image build"})
 		return
 	}
 	add(Check{"image", OK, names[0], ""})
@@ -129,7 +124,7 @@ func (d *Doctor) boxes(ctx context.Context, info runtime.Info, add func(Check)) 
 		c := Check{Name: "isolation " + iso, Status: OK, Message: describe(out)}
 		if err != nil {
 			c.Status, c.Message = Warn, err.Error()
-			c.Hint = "use the other one: --isolation " + other(iso)
+			c.Hint = "use the other isolation: --isolation " + other(iso)
 			if iso == workorder.IsolationConfined {
 				c.Status = Fail
 			}
@@ -169,13 +164,12 @@ func (d *Doctor) probe(ctx context.Context, p runtime.Prober, info runtime.Info,
 	defer cancel()
 	return p.Probe(ctx, runtime.ContainerSpec{
 		Image: image, Isolation: iso, OCIRuntime: oci, Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2, Seccomp: info.Seccomp,
-		// No task label: a probe must not be collected like a box.
+		// Without a task label, so that a probe is not collected like a box.
 		Labels: map[string]string{"sandbox-agent.probe": d.Owner},
 	}, argv)
 }
 
-// reach checks that a box can open a connection to this process, which it needs to fetch
-// a local repository. A firewall on the host is what usually prevents it.
+// reach checks that a box can connect to this process, as to fetch a local repository. A firewall on the host often prevents it.
 func (d *Doctor) reach(ctx context.Context, p runtime.Prober, info runtime.Info, image string) Check {
 	const word = "sandbox-agent-was-reached"
 	addr := "127.0.0.1:0"
@@ -223,13 +217,13 @@ func (d *Doctor) reach(ctx context.Context, p runtime.Prober, info runtime.Info,
 	return c
 }
 
-// state looks at the folder of tasks, which this user has to write.
+// state checks that this user can write the state directory.
 func (d *Doctor) state(add func(Check)) {
 	dir := existing(d.StateDir)
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
 		add(Check{
-			"state directory", Fail, fmt.Sprintf("%s cannot be made or written by this user: %s: %v", d.StateDir, dir, err),
-			"give a directory of your own: SANDBOX_AGENT_STATE_DIR, or a HOME that you may write",
+			"state directory", Fail, fmt.Sprintf("this user cannot create or write %s: %s: %v", d.StateDir, dir, err),
+			"name a directory of your own with SANDBOX_AGENT_STATE_DIR, or a HOME that you may write",
 		})
 		return
 	}
@@ -253,7 +247,7 @@ func (d *Doctor) disk(name, dir string, add func(Check)) {
 	add(c)
 }
 
-// existing is the nearest existing parent of dir.
+// existing returns the nearest existing parent of dir.
 func existing(dir string) string {
 	for {
 		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
@@ -268,14 +262,14 @@ func (d *Doctor) tool(ctx context.Context, name string, argv []string, missing S
 	defer cancel()
 	out, err := proc.Output(ctx, proc.Spec{Argv: argv})
 	if err != nil {
-		add(Check{name, missing, "not there", hint})
+		add(Check{name, missing, "not installed", hint})
 		return
 	}
 	first, _, _ := strings.Cut(string(out), "\n")
 	add(Check{name, OK, first, ""})
 }
 
-// harnesses lists the agents of the image, as noted when it was built.
+// harnesses lists the agents of the image, as recorded by its build.
 func (d *Doctor) harnesses(ctx context.Context, p runtime.Prober, info runtime.Info, image string) Check {
 	out, err := d.probe(ctx, p, info, image, workorder.IsolationConfined, "", []string{"/bin/cat", "/usr/share/sandbox-agent/image.json"})
 	var about struct{ Contents map[string]string }
@@ -284,8 +278,8 @@ func (d *Doctor) harnesses(ctx context.Context, p runtime.Prober, info runtime.I
 	}
 	if err != nil {
 		return Check{
-			"harnesses", Warn, "the image does not say which agents it has: " + err.Error(),
-			"build it again: sandbox-agent image build --rebuild",
+			"harnesses", Warn, "the image has no list of its agents: " + err.Error(),
+			"rebuild it: sandbox-agent image build --rebuild",
 		}
 	}
 	var there, missing []string
@@ -310,12 +304,12 @@ func (d *Doctor) harnesses(ctx context.Context, p runtime.Prober, info runtime.I
 	return c
 }
 
-// firewall are the rules of a restricted network as a box has them; a test checks that both are equal.
+// firewall has the rules of a restricted network; a test compares them with a box's.
 //
 //go:embed firewall.nft
 var firewall string
 
-// network checks that a confined box can have the firewall of the network policy.
+// network checks that a confined box can have the network policy's firewall.
 func (d *Doctor) network(ctx context.Context, p runtime.Prober, info runtime.Info, image string) Check {
 	out, err := d.probe(ctx, p, info, image, workorder.IsolationConfined, "",
 		[]string{"/bin/sh", "-c", "nft -f - <<'END' && echo in-force\n" + firewall + "END\n"})
@@ -327,17 +321,17 @@ func (d *Doctor) network(ctx context.Context, p runtime.Prober, info runtime.Inf
 	if err != nil {
 		c.Message = "a confined sandbox cannot have its firewall: " + err.Error()
 	}
-	c.Hint = "the engine's kernel needs nf_tables (modules nft_redir, nft_masq, nft_fib_inet, nft_reject_inet, nft_log, nft_ct), and an " +
-		"image of one's own the program nft"
+	c.Hint = "the engine's kernel needs nf_tables (modules nft_redir, nft_masq, nft_fib_inet, nft_reject_inet, nft_log, nft_ct), and a " +
+		"custom image needs the program nft"
 	return c
 }
 
-// ground checks that a confined box can divide its control groups and cover the machine's kernel settings.
+// ground checks that a confined box can divide its control groups and protect the machine's kernel settings.
 func (d *Doctor) ground(ctx context.Context, p runtime.Prober, info runtime.Info, image string) Check {
 	out, err := d.probe(ctx, p, info, image, workorder.IsolationConfined, "",
 		[]string{"/bin/sh", "-c", "cat /proc/filesystems; exec " + workorder.EntrypointIn + " ground"})
-	c := Check{Name: "limits and settings", Status: OK, Message: "the agent has limits apart from boot's; the machine's kernel settings " +
-		"are read-only in a confined sandbox"}
+	c := Check{Name: "limits and settings", Status: OK, Message: "the agent's limits are separate from boot's; the machine's " +
+		"kernel settings are read-only in a confined sandbox"}
 	known, out := mountable(out)
 	c.Message += "; root in it, which only the sandbox's own programs are, could mount " +
 		strings.Join(append(known, "a /proc of its own"), ", ")
@@ -345,8 +339,8 @@ func (d *Doctor) ground(ctx context.Context, p runtime.Prober, info runtime.Info
 		c.Message += ", and the engine filters no system calls"
 	}
 	if err != nil {
-		c.Status, c.Message = Warn, "a confined sandbox is held less well than it should be: "+strings.TrimSpace(out+" "+err.Error())
-		c.Hint = "the kernel needs cgroup namespaces (4.6), and the engine has to mount /sys/fs/cgroup; runs go on, each with this as a warning"
+		c.Status, c.Message = Warn, "a confined sandbox is less isolated than it should be: "+strings.TrimSpace(out+" "+err.Error())
+		c.Hint = "the kernel needs cgroup namespaces (4.6), and the engine has to mount /sys/fs/cgroup; runs work, each with this warning"
 	}
 	return c
 }
@@ -354,7 +348,7 @@ func (d *Doctor) ground(ctx context.Context, p runtime.Prober, info runtime.Info
 // reaching are kernel file systems that change or show the whole machine.
 var reaching = []string{"binfmt_misc", "bpf", "configfs", "debugfs", "efivarfs", "pstore", "securityfs", "tracefs"}
 
-// mountable returns those of reaching that /proc/filesystems lists, and the output that follows it.
+// mountable returns the names of reaching that /proc/filesystems lists, and the output that follows the list.
 func mountable(out string) (known []string, rest string) {
 	for line := range strings.Lines(out) {
 		flag, name, ok := strings.Cut(strings.TrimRight(line, "\n"), "\t")
@@ -368,28 +362,28 @@ func mountable(out string) (known []string, rest string) {
 	return known, rest
 }
 
-// strong are the OCI runtimes that isolate a box better than a shared kernel, by the names that engines give them.
+// strong are OCI runtimes that isolate a box better than a shared kernel, by their usual names.
 var strong = []struct{ name, what string }{
 	{"sysbox-runc", "a user namespace for the whole sandbox"},
 	{"kata", "a virtual machine for the sandbox"},
 	{"runsc", "gVisor: a kernel of its own in user space"},
 }
 
-// runtimes reports the engine's other OCI runtimes, and whether a box starts in each.
+// runtimes reports the engine's other OCI runtimes, and whether a box starts with each.
 func (d *Doctor) runtimes(ctx context.Context, p runtime.Prober, info runtime.Info, image string, add func(Check)) {
 	for _, s := range strong {
 		i := slices.IndexFunc(info.Runtimes, func(r string) bool {
 			return r == s.name || strings.HasPrefix(r, s.name+"-") || strings.HasPrefix(r, "io.containerd."+s.name+".")
 		})
 		if i < 0 {
-			add(Check{"oci runtime " + s.name, OK, "not there: the engine does not know it (" + s.what + ")", ""})
+			add(Check{"oci runtime " + s.name, OK, "not installed: the engine does not know it (" + s.what + ")", ""})
 			continue
 		}
 		name := info.Runtimes[i]
 		c := Check{"oci runtime " + s.name, OK, "selectable: --oci-runtime " + name + " (" + s.what + ")", ""}
 		if _, err := d.probe(ctx, p, info, image, workorder.IsolationConfined, name, []string{"/bin/true"}); err != nil {
-			c.Status, c.Message, c.Hint = Warn, "the engine knows "+name+", and a sandbox does not start in it: "+err.Error(),
-				"fix the installation of the runtime, or leave out --oci-runtime"
+			c.Status, c.Message, c.Hint = Warn, "the engine knows "+name+", but a sandbox does not start with it: "+err.Error(),
+				"fix the installation of the runtime, or omit --oci-runtime"
 		}
 		add(c)
 	}

@@ -56,7 +56,7 @@ func TestHolding(t *testing.T) {
 			}
 			return works(spec, script)
 		}, map[string]string{
-			"harnesses": "warn claude-code 2.1.329, command; without codex, opencode", "network policy": "fail a confined sandbox cannot have its firewall: exit status 1", "oci runtime kata": "ok not there", "oci runtime runsc": "warn the engine knows runsc",
+			"harnesses": "warn claude-code 2.1.329, command; without codex, opencode", "network policy": "fail a confined sandbox cannot have its firewall: exit status 1", "oci runtime kata": "ok", "oci runtime runsc": "warn the engine knows runsc",
 			"isolation confined": "ok works", "isolation privileged": "warn unable",
 		}},
 	} {

@@ -45,9 +45,8 @@ type RuntimeKind interface {
 
 // RuntimeCheck is one promise, tried.
 type RuntimeCheck struct {
-	Name string `json:"name"`
-	// Offered is false where the kind does not declare it: nothing was tried then.
-	Offered bool   `json:"offered"`
+	Name    string `json:"name"`
+	Offered bool   `json:"offered"` // false where the kind does not declare it: nothing was tried then
 	OK      bool   `json:"ok"`
 	Detail  string `json:"detail,omitempty"` // why it does not hold
 }
@@ -63,15 +62,11 @@ type promise struct {
 }
 
 const (
-	// checkTime bounds one check with its sandbox: a box takes seconds to be made.
-	checkTime = 3 * time.Minute
-	// stuck bounds a command of a check, in case nothing of what it tries holds.
-	stuck = time.Minute
-	// removeTime bounds the removal of a check's sandbox.
-	removeTime = time.Minute
+	checkTime  = 3 * time.Minute // bounds one check with its sandbox: a box takes seconds to be made
+	stuck      = time.Minute     // bounds a command of a check, in case nothing of what it tries holds
+	removeTime = time.Minute     // bounds the removal of a check's sandbox
 
-	// recovery is the time in which a sandbox answers again after a fork bomb.
-	recovery = 15 * time.Second
+	recovery = 15 * time.Second // the time in which a sandbox answers again after a fork bomb
 
 	memory = 128 << 20
 	pids   = 128

@@ -19,9 +19,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// settle decides which secrets the run goes with, before any value is read: of the harness's keys any one is enough, those of another
-// harness and optional ones are left out where they are not there, and a project without a key has the one of the environment. Missing
-// ones are kept in g.lacks.
+// settle chooses the run's secrets before it reads any value. One key of the harness is enough. Missing keys of another harness and
+// missing optional secrets are omitted. A project without a key gets the environment's. Other missing secrets go into g.missing.
 func (f *Resolver) settle(ctx context.Context, g *Resolved) error {
 	p, getenv := g.Project, f.Credentials.Getenv
 	if p.LacksKey() {
@@ -57,7 +56,7 @@ func (f *Resolver) settle(ctx context.Context, g *Resolved) error {
 	} else {
 		g.leaveOut(out, idle, without)
 	}
-	if len(keys) > 1 { // a command may print nothing: then another one is enough
+	if len(keys) > 1 { // a command may print nothing; another key is then enough
 		p.Secrets = slices.Clone(p.Secrets)
 		for i := range p.Secrets {
 			p.Secrets[i].Optional = p.Secrets[i].Optional || slices.Contains(keys, p.Secrets[i].Name)
@@ -68,37 +67,37 @@ func (f *Resolver) settle(ctx context.Context, g *Resolved) error {
 	return nil
 }
 
-// MissingSecrets says which secrets are not there and have to be; nil where a run would go on.
+// MissingSecrets returns the error of required secrets that are missing, or nil.
 func (g *Resolved) MissingSecrets() error { return g.missing }
 
-// keyless reports whether the harness has no way to its models without these secrets.
+// keyless reports whether the harness cannot reach its models without these secrets.
 func (g *Resolved) keyless(without []string) bool {
 	p := *g.Project
 	p.LeaveOut(without)
 	return p.LacksKey()
 }
 
-// leaveOut goes without secrets that are not there, and says so once. Other keys than the one that is used are nothing to talk about.
+// leaveOut omits missing secrets and notes it, except for further keys of the harness.
 func (g *Resolved) leaveOut(out, idle, without []string) {
 	g.Project.LeaveOut(out)
 	if len(idle) > 0 {
-		g.notes = append(g.notes, fmt.Sprintf("left out: %s (%s does not need it, and it is not there)", strings.Join(idle, ", "),
+		g.notes = append(g.notes, fmt.Sprintf("omitted: %s (missing, and %s does not need it)", strings.Join(idle, ", "),
 			g.Project.Harness.Name))
 	}
 	if len(without) > 0 {
-		g.notes = append(g.notes, fmt.Sprintf("left out: %s (optional, and not there)", strings.Join(without, ", ")))
+		g.notes = append(g.notes, fmt.Sprintf("omitted: %s (optional, and missing)", strings.Join(without, ", ")))
 	}
 }
 
-// noKey is the error of a harness without any key.
+// noKey is the error of a harness without a key.
 func (g *Resolved) noKey(why, hint string) error {
 	p := g.Project
-	err := fmt.Errorf("the harness %s has no key: the project names none, and none is set of %s%s", p.Harness.Name,
+	err := fmt.Errorf("the harness %s has no key: the project names none, and none of %s is set%s", p.Harness.Name,
 		strings.Join(p.KeyNames(), ", "), why)
-	return exiterr.New(workorder.ExitInvalid, err, "export one of them; or name where it is kept: "+p.KeyHint()+hint)
+	return exiterr.New(workorder.ExitInvalid, err, "export one of them, or name its source: "+p.KeyHint()+hint)
 }
 
-// take gives a harness for which the project has no key the one of the environment, if there is one.
+// take uses a key of the environment if the project names none.
 func (g *Resolved) take(getenv func(string) string) (bool, error) {
 	p := g.Project
 	names := p.KeyNames()
@@ -117,7 +116,7 @@ func (g *Resolved) take(getenv func(string) string) (bool, error) {
 		}
 	}
 	p.TakeKey(names[i], projects.Ref{Scheme: projects.SecretEnv, Target: names[i]}, server)
-	note := fmt.Sprintf("key: %s of the environment, as the project names none", names[i])
+	note := fmt.Sprintf("key: %s of the environment, because the project names none", names[i])
 	if server != "" {
 		note += ", for the server of " + api.BaseURLVariable()
 	}
@@ -125,7 +124,7 @@ func (g *Resolved) take(getenv func(string) string) (bool, error) {
 	return true, nil
 }
 
-// reachable says why a sandbox cannot use a server that this machine uses.
+// reachable returns an error if a sandbox cannot use a server that this machine uses.
 func reachable(server string) error {
 	if err := workorder.CheckBaseURL(server); err != nil {
 		return err
@@ -136,24 +135,24 @@ func reachable(server string) error {
 	}
 	ip, err := netip.ParseAddr(u.Hostname())
 	if u.Hostname() == "localhost" || err == nil && ip.IsLoopback() {
-		return fmt.Errorf("%s is the sandbox itself in the sandbox", u.Host)
+		return fmt.Errorf("in the sandbox, %s is the sandbox itself", u.Host)
 	}
 	return nil
 }
 
-// keyHint is what to do about a harness of whose keys none is there: one that is exported under another name is named.
+// keyHint is the hint for a missing key. It mentions a key that is exported under another name.
 func (g *Resolved) keyHint(getenv func(string) string) string {
 	p := g.Project
 	for _, name := range p.KeyNames() {
 		if getenv(name) != "" {
-			return fmt.Sprintf("%s is set: %s takes it as well, add to the project file  secrets: {%s: env://%s}", name, p.Harness.Name, name, name)
+			return fmt.Sprintf("%s is set and %s accepts it: add to the project file  secrets: {%s: env://%s}", name, p.Harness.Name, name, name)
 		}
 	}
-	return fmt.Sprintf("%s needs one of %s: export one, and name it under `secrets:` in the project file", p.Harness.Name,
+	return fmt.Sprintf("%s needs one of %s: export one, and list it under `secrets:` in the project file", p.Harness.Name,
 		strings.Join(p.KeyNames(), ", "))
 }
 
-// hasKey makes sure that of the harness's keys one was read, where it had any.
+// hasKey returns an error if the harness has keys and none was read.
 func (g *Resolved) hasKey(getenv func(string) string, values map[string]string, absent map[string]error) error {
 	var errs []error
 	var out []string
@@ -164,7 +163,7 @@ func (g *Resolved) hasKey(getenv func(string) string, values map[string]string, 
 		case there:
 			return nil
 		default:
-			out, errs = append(out, s.Name), append(errs, cmp.Or(absent[s.Name], fmt.Errorf("secret %s is not there", s.Name)))
+			out, errs = append(out, s.Name), append(errs, cmp.Or(absent[s.Name], fmt.Errorf("secret %s is missing", s.Name)))
 		}
 	}
 	if len(errs) == 0 || !g.keyless(out) {
@@ -173,8 +172,7 @@ func (g *Resolved) hasKey(getenv func(string) string, values map[string]string, 
 	return exiterr.New(workorder.ExitInvalid, errors.Join(errs...), g.keyHint(getenv))
 }
 
-// takeLogin gives a harness without a key the login of its program on this machine, where the user said yes to that. lacks says why it
-// has none.
+// takeLogin uses a login of this machine for a harness without a key, if the user allows it. lacks says why there is none.
 func (f *Resolver) takeLogin(ctx context.Context, g *Resolved) (lacks, err error) {
 	l, err := findLogin(f.Credentials.Getenv, g.Project, time.Now())
 	switch {
@@ -192,15 +190,15 @@ func (f *Resolver) takeLogin(ctx context.Context, g *Resolved) (lacks, err error
 		return nil, err
 	}
 	if !yes {
-		return g.noKey(fmt.Sprintf("; and the login in %s is used only with your yes", l.File),
-			fmt.Sprintf("; or say yes to the login: `sandbox-agent project trust %s`, or  secrets: {%s: %s}  in the project file", l.Ref(), l.Name,
+		return g.noKey(fmt.Sprintf("; and the login in %s needs your consent", l.File),
+			fmt.Sprintf("; or allow the login: `sandbox-agent project trust %s`, or  secrets: {%s: %s}  in the project file", l.Ref(), l.Name,
 				l.Ref())), nil
 	}
 	g.Project.TakeKey(l.Name, projects.Ref{Scheme: projects.SecretLogin, Target: l.Harness}, "")
 	return nil, nil
 }
 
-// findLogin is the first login that the project's harness takes; nil where there can be none.
+// findLogin returns the first login that the project's harness accepts, or nil.
 func findLogin(getenv func(string) string, p *projects.Project, now time.Time) (l *agentlogin.Login, err error) {
 	for _, name := range p.LoginNames() {
 		if l, err = agentlogin.Read(getenv, p.Harness.Name, name, now); err == nil {
@@ -210,14 +208,14 @@ func findLogin(getenv func(string) string, p *projects.Project, now time.Time) (
 	return nil, err
 }
 
-// mayLogin reports whether the user said yes to the login, and asks where that can be.
+// mayLogin reports whether the user allows the login, and asks him if possible.
 func (f *Resolver) mayLogin(ctx context.Context, g *Resolved, l *agentlogin.Login) (bool, error) {
 	dir, err := f.StateDir()
 	if err != nil {
 		return false, err
 	}
-	book := trust.Open(dir)
-	was, err := book.Lookup(l.File)
+	store := trust.Open(dir)
+	was, err := store.Lookup(l.File)
 	if err != nil {
 		return false, exiterr.New(workorder.ExitInvalid, err, "remove that file, and confirm again")
 	}
@@ -227,7 +225,7 @@ func (f *Resolver) mayLogin(ctx context.Context, g *Resolved, l *agentlogin.Logi
 	if g.said.DryRun || f.ConfirmLogin == nil || f.askedLogin {
 		return false, nil
 	}
-	f.askedLogin = true // once
+	f.askedLogin = true
 	yes, err := f.ConfirmLogin(ctx, l)
 	if err != nil || !yes {
 		return false, err
@@ -235,21 +233,21 @@ func (f *Resolver) mayLogin(ctx context.Context, g *Resolved, l *agentlogin.Logi
 	return true, TrustLogin(dir, l)
 }
 
-// TrustLogin remembers in a state folder that the user said yes to a login.
+// TrustLogin saves in a state directory that the user allows a login.
 func TrustLogin(stateDir string, l *agentlogin.Login) error {
 	return trust.Open(stateDir).Trust(l.File, l.Ref(), []trust.Permission{LoginAsk(l)}, time.Now())
 }
 
-// LoginAsk is what a yes to a login means.
+// LoginAsk is the permission that a user gives with a login.
 func LoginAsk(l *agentlogin.Login) trust.Permission {
 	return trust.Permission{
 		Key: projects.SecretLogin, Value: l.Ref(),
-		Reason: fmt.Sprintf("tasks of %s ask models with it: its token goes to %s through the gateway, and not to the agent",
+		Reason: fmt.Sprintf("tasks with %s call models with it: the gateway sends its token to %s, and the agent does not get it",
 			l.Harness, workorder.ModelAPIOfKey(l.Name).DefaultBaseURL()),
 	}
 }
 
-// sayLogins says which logins are used, and warns of one that ends before the run may.
+// sayLogins notes the logins in use, and warns of one that may expire during the run.
 func (g *Resolved) sayLogins(getenv func(string) string, now time.Time) {
 	for _, s := range g.Project.Secrets {
 		i := slices.IndexFunc(s.From, func(from projects.Ref) bool {
@@ -271,15 +269,14 @@ func (g *Resolved) sayLogin(l *agentlogin.Login, now time.Time) {
 		note += ", until " + l.Expires.Local().Format(time.DateTime)
 		limit := time.Duration(g.Project.TimeoutMinutes * float64(time.Minute))
 		if left := l.Expires.Sub(now); left < limit {
-			g.warns = append(g.warns, fmt.Sprintf("the login of %s expires in %s, and the run may take %s: start its program once, which renews "+
-				"it, or use a key that lasts", l.Harness, left.Round(time.Minute), limit))
+			g.warns = append(g.warns, fmt.Sprintf("the login of %s expires in %s, and the run may take %s: run its program once to renew "+
+				"it, or use a key that does not expire", l.Harness, left.Round(time.Minute), limit))
 		}
 	}
 	g.notes = append(g.notes, note)
 }
 
-// secrets resolves the project's references. The commands of a project that came with a repository run in a folder that has only
-// what the user trusted of it.
+// secrets resolves the project's references. A repository's commands run in a directory with only the files that the user trusted.
 func (g *Resolved) secrets(ctx context.Context, find *credentials.Finder) (map[string]string, error) {
 	values, absent, err := g.values(ctx, find, g.Project.Secrets)
 	if err != nil {
@@ -288,8 +285,8 @@ func (g *Resolved) secrets(ctx context.Context, find *credentials.Finder) (map[s
 	return values, g.hasKey(find.Getenv, values, absent)
 }
 
-// SandboxSecrets is what a standalone box gets of the project's secrets, which is those that are there, and the
-// credential of its repository. A harness that is not asked to work needs no key.
+// SandboxSecrets returns the project's available secrets for a standalone box, and its repository's credential. The
+// harness needs no key there.
 func (g *Resolved) SandboxSecrets(ctx context.Context, find *credentials.Finder) (values map[string]string, git *workorder.GitCredential,
 	err error,
 ) {
@@ -308,8 +305,7 @@ func (g *Resolved) SandboxSecrets(ctx context.Context, find *credentials.Finder)
 	return values, git, err
 }
 
-// AgentSecrets are the values of the secrets that are for agents alone. One that is not there is an error, unless the
-// project goes without it.
+// AgentSecrets returns the secrets for agents alone. A missing one is an error unless the project can omit it.
 func (g *Resolved) AgentSecrets(ctx context.Context, find *credentials.Finder) (map[string]string, error) {
 	var own []projects.Secret
 	for _, s := range g.Project.Secrets {
@@ -331,7 +327,7 @@ func (g *Resolved) values(ctx context.Context, find *credentials.Finder, refs []
 	if g.trustedSum != "" && slices.ContainsFunc(refs, func(s projects.Secret) bool { return s.Has(projects.SecretCmd) }) {
 		staged, remove, err := trust.Stage(g.asRead, g.trustedSum)
 		if err != nil {
-			return nil, nil, exiterr.New(workorder.ExitInvalid, err, "look at it, then start again")
+			return nil, nil, exiterr.New(workorder.ExitInvalid, err, "review it, then start again")
 		}
 		defer remove()
 		dir = staged
@@ -339,8 +335,7 @@ func (g *Resolved) values(ctx context.Context, find *credentials.Finder, refs []
 	return find.Secrets(ctx, refs, dir)
 }
 
-// FindSecrets prepares what must not be in the order. The git credential is needed to read the remote; the
-// secrets are read right before the box starts, and only those that are seen to be missing are reported now.
+// FindSecrets prepares the job's credentials. It reports missing secrets now, but reads the secrets only right before the box starts.
 func (g *Resolved) FindSecrets(ctx context.Context, find *credentials.Finder) error {
 	if g.missing != nil {
 		return g.missing
@@ -348,7 +343,7 @@ func (g *Resolved) FindSecrets(ctx context.Context, find *credentials.Finder) er
 	return g.FindCredentials(ctx, find)
 }
 
-// FindCredentials is FindSecrets, also of a project that lacks some: its remote can be asked without them.
+// FindCredentials is FindSecrets without the report of missing secrets, for a command that only reads the remote.
 func (g *Resolved) FindCredentials(ctx context.Context, find *credentials.Finder) (err error) {
 	g.Job.Secrets = func(ctx context.Context) (map[string]string, error) { return g.secrets(ctx, find) }
 	o, job := &g.Job.Order, g.Job

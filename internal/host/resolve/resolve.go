@@ -1,5 +1,5 @@
-// Package resolve makes a job of a command line: it finds the project, applies the flags, checks the user's trust in
-// the project's file, opens a repository of this machine and finds credentials. It prints nothing.
+// Package resolve makes a job from a command line: it finds the project, applies flags, checks the user's trust, opens a
+// local repository and finds credentials.
 package resolve
 
 import (
@@ -29,10 +29,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Setting is a flag that replaces a key of the project.
+// Setting is a flag that overrides a key of the project.
 type Setting struct{ Flag, Key string }
 
-// Settings lists them in the order in which they are applied to the project.
+// Settings returns the settings in the order in which they apply.
 func Settings() []Setting {
 	return []Setting{
 		{"repo", "repo"},
@@ -42,7 +42,7 @@ func Settings() []Setting {
 		{"isolation", "isolation"},
 		{"oci-runtime", "oci_runtime"},
 		{"image", "image"},
-		{"command", projects.KeyCommand}, // before the harness, which needs it or does not take it
+		{"command", projects.KeyCommand}, // before the harness, which may need or refuse it
 		{"harness", "harness"},
 		{"author", "author"},
 		{"timeout-minutes", "timeout_minutes"},
@@ -52,18 +52,15 @@ func Settings() []Setting {
 
 // Flags are the settings of a run on a command line.
 type Flags struct {
-	// Project is a name, or the path of a file. If empty, it is the file in the named local repository, else in the current folder.
-	Project       string
-	ProjectsDir   string // a further folder to look for projects in; may be empty
-	ProjectSource string // how an earlier command named the project; empty if this one names it
-	// TaskBase is the base branch of a task that exists. Without a project file, its files make the project unless a flag names a branch.
+	Project       string // name or path; "" means the file in the named local repository or in the current directory
+	ProjectsDir   string // a further directory of projects, or ""
+	ProjectSource string // how an earlier command named the project; "" if this one names it
+	// TaskBase is the base branch of an existing task. A project without a file is detected there, unless a flag names a branch.
 	TaskBase string
-	// Values are those of the given settings, by flag.
-	Values map[string]string
-	// Sources are the sources of the flags' values, such as the flag or a variable.
-	Sources map[string]string
-	Out     string // folder for the output; if empty the state folder
-	// DryRun contacts nothing but a remote whose files take a project file's place, and also resolves an untrusted project.
+	Values   map[string]string // by flag
+	Sources  map[string]string // of the flags' values, such as the flag or a variable
+	Out      string            // directory for the output; "" means the state directory
+	// DryRun contacts only a remote whose project is detected, and also resolves an untrusted project.
 	DryRun       bool
 	Keep, Detach bool
 	// Change, if not nil, changes the project after the settings were applied.
@@ -84,12 +81,12 @@ func (s *Flags) oneHarness() error {
 		return nil
 	}
 	return &projects.OptionError{
-		Name: s.Sources["command"], Message: fmt.Sprintf("it is only for the command harness, and %s says %q", s.Sources["harness"], name),
-		Hint: "keep one of the two",
+		Name: s.Sources["command"], Message: fmt.Sprintf("only the command harness accepts it, and %s selects %q", s.Sources["harness"], name),
+		Hint: "remove one of them",
 	}
 }
 
-// absolute is the flags with a path of a repository that is good from every folder: a project's own paths begin in its folder.
+// absolute returns the flags with an absolute path of the repository, because a project's own paths are relative to its directory.
 func (s *Flags) absolute() (*Flags, error) {
 	repo, given := s.Values["repo"]
 	if !given {
@@ -105,46 +102,41 @@ func (s *Flags) absolute() (*Flags, error) {
 	return &c, nil
 }
 
-// Resolver resolves the command line of one command. It must not be used by two goroutines at a time.
+// Resolver resolves one command line. It must not be used concurrently.
 type Resolver struct {
 	Credentials *credentials.Finder
-	// StateDir is the folder with the user's trust decisions.
-	StateDir func() (string, error)
-	// Confirm asks the user to trust a file; nil if there is no user to ask.
+	StateDir    func() (string, error) // has the user's trust decisions
+	// Confirm asks the user to trust a file; nil refuses.
 	Confirm func(context.Context, *UntrustedError) (bool, error)
 
-	// ConfirmLogin asks the user whether a login of this machine may be used. Nil means that no user can be asked.
+	// ConfirmLogin asks the user whether a login of this machine may be used; nil refuses.
 	ConfirmLogin func(context.Context, *agentlogin.Login) (bool, error)
 
 	asked, askedLogin bool
 }
 
-// Resolved is the result: the project, repository and job of a run.
+// Resolved is the project, repository and job of a run.
 type Resolved struct {
-	Project *projects.Project
-	Found   *detect.Draft   // what the project was made of; nil if it has a file
-	Local   *localrepo.Repo // nil if the repository is not on this machine
-	Job     *job.Job        // set by Order
-	// Untrusted is the error that refuses the project when this is not a rehearsal.
-	Untrusted error
+	Project   *projects.Project
+	Found     *detect.Draft   // the detected project; nil if it has a file
+	Local     *localrepo.Repo // nil if the repository is not on this machine
+	Job       *job.Job        // set by Order
+	Untrusted error           // refuses the project unless this is a dry run
 
-	asRead  *projects.Project // the project before its secrets were settled
-	missing error             // the secrets that are not there, and have to be
-	notes   []string          // decisions about the secrets
-	warns   []string          // those of them that may surprise
-	said    *Flags
-	by      string // how the project was named
-	// offBranch is set by FromBase where the run starts from a tag or commit of a repository of this machine.
-	offBranch bool
-	// trustedSum is the hash of the content that the user trusted, of a project that came with a repository; empty if the
-	// project is the user's own.
-	trustedSum string
+	asRead     *projects.Project // before settle
+	missing    error             // required secrets that are missing
+	notes      []string          // decisions about the secrets
+	warns      []string          // the surprising ones
+	said       *Flags
+	by         string // how the project was named
+	offBranch  bool   // set by FromBase if the run starts from a tag or commit of a local repository
+	trustedSum string // the hash of the content that the user trusted, or "" for the user's own project
 }
 
-// Of is the resolved run of the user's own project, as it is.
+// Of returns the resolved run of the user's own project.
 func Of(p *projects.Project) *Resolved { return &Resolved{Project: p, said: &Flags{}} }
 
-// Find finds the project and a repository on this machine.
+// Find finds the project and a local repository, and checks trust.
 func (f *Resolver) Find(ctx context.Context, flags *Flags) (*Resolved, error) {
 	s, err := flags.absolute()
 	if err != nil {
@@ -176,7 +168,7 @@ func (f *Resolver) Find(ctx context.Context, flags *Flags) (*Resolved, error) {
 	if s.Change != nil {
 		s.Change(p)
 	}
-	// Trust comes first: everything below reads the repository and follows the project.
+	// Trust comes first: the following reads the repository and follows the project.
 	if g.Untrusted = f.trusted(ctx, n, p, asks, p.Repo); g.Untrusted != nil && !s.DryRun {
 		return nil, g.Untrusted
 	}
@@ -197,7 +189,7 @@ func (f *Resolver) Find(ctx context.Context, flags *Flags) (*Resolved, error) {
 	return g, nil
 }
 
-// Load finds only the project: the named one, else the file in the named local repository, else the one in the current folder.
+// Load finds only the project: the named one, or the file in the named local repository or in the current directory.
 func Load(s *Flags) (*projects.Project, error) {
 	p, _, err := load(s)
 	return p, err
@@ -213,13 +205,13 @@ func load(s *Flags) (p *projects.Project, inRepo bool, err error) {
 	}
 	ref := s.Project
 	if s.ProjectSource == taskstore.Detected {
-		// A file that was written since counts, and one of another folder does not.
+		// A file that was written since then counts, but only in this directory.
 		repo := s.Values["repo"]
 		ref = filepath.Join(repo, projects.DefaultFile)
 		t, err := projects.RepoTransport(repo)
 		if err == nil && t == projects.TransportLocal || repo == "" {
 			_, err = os.Stat(ref)
-		} else { // a URL is no folder, whatever lies here by that name
+		} else { // a URL is not a path
 			err = fs.ErrNotExist
 		}
 		if err != nil {
@@ -241,7 +233,7 @@ func load(s *Flags) (p *projects.Project, inRepo bool, err error) {
 	return p, inRepo, err
 }
 
-// FromBase makes sure that a repository on this machine has the starting point of a new task.
+// FromBase checks that a local repository has the starting point of a new task.
 func (g *Resolved) FromBase(ctx context.Context) (err error) {
 	if g.Local != nil {
 		g.Project.Branch, err = g.Local.Base(ctx, g.Project.Branch)
@@ -250,7 +242,7 @@ func (g *Resolved) FromBase(ctx context.Context) (err error) {
 	return err
 }
 
-// TargetFree makes sure that a repository on this machine can have the branch of the job's new task.
+// TargetFree checks that a local repository can have the branch of the job's new task.
 func (g *Resolved) TargetFree(ctx context.Context) error {
 	if g.Local == nil {
 		return nil
@@ -258,7 +250,6 @@ func (g *Resolved) TargetFree(ctx context.Context) error {
 	return g.Local.Free(ctx, g.Job.Order.TargetBranch)
 }
 
-// Order makes the job.
 func (g *Resolved) Order(in projects.OrderInput) error {
 	p := g.Project
 	order, err := p.Order(in)
@@ -273,12 +264,12 @@ func (g *Resolved) Order(in projects.OrderInput) error {
 		g.Job.LocalRepo = g.Local.Path
 		if order.PR != nil && !credentials.HasForge(order.Repo, order.PR) {
 			g.Job.Order.PR = nil
-			g.Job.Warnings = append(g.Job.Warnings, "no pull request will be opened: the repository is a path, which has no forge; pr.api_url "+
+			g.Job.Warnings = append(g.Job.Warnings, "no pull request will be opened: the repository is a local path without a forge; pr.api_url "+
 				"and pr.repository in the project file name one")
 		}
 		if order.PR != nil && g.offBranch {
 			g.Job.Order.PR = nil
-			g.Job.Warnings = append(g.Job.Warnings, "no pull request will be opened: it would go into a branch, and "+order.Branch+" is none")
+			g.Job.Warnings = append(g.Job.Warnings, "no pull request will be opened: it needs a base branch, and "+order.Branch+" is no branch")
 		}
 		if names := uncommitted(g.Local, p.File); names != "" && !order.Mode.Continues() {
 			g.Job.Warnings = append(g.Job.Warnings, "uncommitted changes in "+g.Local.Path+" ("+names+") are not part of the run: it starts from "+
@@ -293,7 +284,7 @@ func (g *Resolved) Order(in projects.OrderInput) error {
 	return nil
 }
 
-// request has the settings that the next attempt takes over.
+// request has the settings that the next attempt uses.
 func (g *Resolved) request() taskstore.Request {
 	req := taskstore.Request{ProjectFile: g.said.Project, ProjectBy: g.by, Overrides: map[string]string{}}
 	if abs, err := filepath.Abs(g.Project.File); err == nil && g.Found == nil {
@@ -303,20 +294,19 @@ func (g *Resolved) request() taskstore.Request {
 	}
 	maps.Copy(req.Overrides, g.said.Values)
 	if _, given := req.Overrides["repo"]; given || g.Found != nil {
-		req.Overrides["repo"] = g.Project.Repo // in the form that works from every folder
+		req.Overrides["repo"] = g.Project.Repo // absolute
 	}
 	return req
 }
 
-// uncommitted names some of the changes that the run will not have. The project file does
-// not count: it is read from the work tree.
+// uncommitted names some changes that the run will not have, except the project file, which is read from the working tree.
 func uncommitted(r *localrepo.Repo, projectFile string) string {
 	own := ""
 	if abs, err := filepath.Abs(projectFile); err == nil {
 		if target, err := filepath.EvalSymlinks(abs); err == nil {
 			abs = target
 		}
-		own, _ = filepath.Rel(r.Path, abs) // empty if it is elsewhere
+		own, _ = filepath.Rel(r.Path, abs) // "" if it is elsewhere
 	}
 	names := slices.DeleteFunc(slices.Clone(r.Changed), func(n string) bool {
 		return n == own || strings.HasSuffix(n, "/") && strings.HasPrefix(own, n)
@@ -328,8 +318,8 @@ func uncommitted(r *localrepo.Repo, projectFile string) string {
 	return strings.Join(names, ", ")
 }
 
-// fromRepository makes a project of the files of a repository, at the commit that the run starts from. none is the error of looking for
-// a project file, and is returned where there is no such repository either.
+// fromRepository detects a project in the files of a repository, at the commit that the run starts from. It returns none,
+// the error of the search for a project file, if there is no repository.
 func (f *Resolver) fromRepository(ctx context.Context, s *Flags, none error) (*projects.Project, *detect.Draft, error) {
 	at := s.Values["repo"]
 	if at == "" {
@@ -344,8 +334,8 @@ func (f *Resolver) fromRepository(ctx context.Context, s *Flags, none error) (*p
 		return f.fromRemote(ctx, at, cmp.Or(s.Values["branch"], s.TaskBase))
 	}
 	if !inRepository(at) {
-		return nil, nil, exiterr.New(workorder.ExitNoProject, fmt.Errorf("%w; and %s is in no git repository", none, at),
-			"go to a repository, or make this directory one (git init, and a first commit); --repo takes a path or a URL, --project a project file")
+		return nil, nil, exiterr.New(workorder.ExitNoProject, fmt.Errorf("%w; and %s is not in a git repository", none, at),
+			"go to a repository, or run `git init` here and commit; --repo takes a path or a URL, --project a project file")
 	}
 	repo, err := localrepo.Open(ctx, at)
 	if err != nil {
@@ -366,23 +356,23 @@ func (f *Resolver) fromRepository(ctx context.Context, s *Flags, none error) (*p
 	return fromTree(ctx, tree, filepath.Base(repo.Path), repo.Path, repo.Path)
 }
 
-// fromTree makes a project of files. name is the repository's, where says what has them, and dir is where relative paths begin.
+// fromTree detects a project in files. name is the repository's, where describes the files, and relative paths count from dir.
 func fromTree(ctx context.Context, tree fs.FS, name, where, dir string) (*projects.Project, *detect.Draft, error) {
 	draft := detect.Detect(ctx, tree, name)
 	p, err := projects.Detected(dir, []byte(draft.YAML()))
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a project of what %s has: %w", where, err)
+		return nil, nil, fmt.Errorf("detect a project in %s: %w", where, err)
 	}
-	// A draft has no such key; a repository that brings one into it found a hole.
+	// No draft has such a key, unless detection has a bug.
 	if asks := Requests(p); len(asks) > 0 {
 		return nil, nil, exiterr.New(workorder.ExitInvalid,
-			fmt.Errorf("make a project of what %s has: it asks for %s (%s), which no finding may", where, asks[0].Key,
-				text.Printable(asks[0].Value)), "write a project file: `sandbox-agent project init`, and look it over")
+			fmt.Errorf("detect a project in %s: it requests %s (%s), which a detected project may not", where, asks[0].Key,
+				text.Printable(asks[0].Value)), "write a project file with `sandbox-agent project init`, and review it")
 	}
 	return p, draft, nil
 }
 
-// Requests lists what a project asks for that only the user may grant. A project that no person wrote must ask for nothing.
+// Requests lists what only the user may grant. A project that no person wrote must request nothing.
 func Requests(p *projects.Project) []trust.Permission {
 	return trust.Permissions(p, trust.UserOverrides{
 		Gives: func(string) bool { return false },
@@ -390,7 +380,7 @@ func Requests(p *projects.Project) []trust.Permission {
 	})
 }
 
-// inRepository reports whether a folder lies in a work tree, or is a bare repository.
+// inRepository reports whether a directory is in a working tree or is a bare repository.
 func inRepository(dir string) bool {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -415,7 +405,7 @@ func isNone(s *Flags, err error) bool {
 	return none && e.Ref == "" && s.Project == ""
 }
 
-// fromRemote makes a project of the files of a remote's branch: its last commit lies in a temporary folder meanwhile.
+// fromRemote detects a project in the last commit of a remote's branch, in a temporary directory.
 func (f *Resolver) fromRemote(ctx context.Context, remote, branch string) (_ *projects.Project, _ *detect.Draft, err error) {
 	if branch != "" && !workorder.ValidRefName(branch) {
 		return nil, nil, exiterr.New(workorder.ExitUsage, fmt.Errorf("--branch %q is not a valid branch name", branch), "")
@@ -436,8 +426,8 @@ func (f *Resolver) fromRemote(ctx context.Context, remote, branch string) (_ *pr
 	}
 	shown := credentials.Redacted(remote)
 	if _, err := fs.Stat(tree, projects.DefaultFile); err == nil {
-		return nil, nil, exiterr.New(workorder.ExitNoProject, fmt.Errorf("%s has a project file, %s, which counts from a clone alone: it may "+
-			"ask for more than the repository's code may do, and trust goes by its place", shown, projects.DefaultFile),
+		return nil, nil, exiterr.New(workorder.ExitNoProject, fmt.Errorf("%s has a project file, %s, which is used only from a clone: it may "+
+			"request more than the repository's code may do, and you trust it by its path", shown, projects.DefaultFile),
 			"`git clone "+shown+"`, and run `sandbox-agent create` there")
 	}
 	here, err := os.Getwd()

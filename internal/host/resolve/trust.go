@@ -19,11 +19,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// UntrustedError refuses a project file that came with a repository.
+// UntrustedError refuses the project file of a repository.
 type UntrustedError struct {
 	File        string             `json:"file"`
 	Permissions []trust.Permission `json:"asks"`
-	Changed     bool               `json:"changed"` // the user trusted another content of it
+	Changed     bool               `json:"changed"` // the user trusted another content
 }
 
 func (e *UntrustedError) Error() string {
@@ -35,7 +35,7 @@ func (e *UntrustedError) Error() string {
 	if e.Changed {
 		why = "it has changed since you trusted it"
 	}
-	return fmt.Sprintf("the project file %s asks for more than its repository's code may do in the sandbox, and %s: %s", e.File, why,
+	return fmt.Sprintf("the project file %s requests more than its repository's code may do in the sandbox, and %s: %s", e.File, why,
 		strings.Join(keys, ", "))
 }
 
@@ -46,12 +46,11 @@ func (e *UntrustedError) trustCommand() string {
 	return text.Shell("sandbox-agent", "project", "trust", e.File)
 }
 
-// The ways that a task's project was named, as in its record.
+// The ways to name a task's project, as in its record.
 const (
-	Named = "named" // by the user: a path outside of repositories, or a name in one of the user's own folders
-	found = "found" // in the current folder, or in a repository
-	// Unsaid is the value in records of older versions.
-	Unsaid = "unsaid"
+	Named  = "named"  // by the user: a path outside of repositories, or a name in one of the user's own directories
+	found  = "found"  // in the current directory or in a repository
+	Unsaid = "unsaid" // in records of older versions
 )
 
 // naming is how a project was named.
@@ -60,8 +59,8 @@ type naming struct {
 	inRepo bool // its file was found in the named repository
 }
 
-// by decides whether the project's file is the user's own. A user who names a path in a repository may not have read the
-// file, and the file's content cannot decide this.
+// by decides whether the project's file is the user's own. The file's content cannot decide this, and a user who names a
+// path in a repository may not have read it.
 func (n *naming) by(p *projects.Project) string {
 	switch {
 	case p.Detected:
@@ -78,8 +77,7 @@ func (n *naming) by(p *projects.Project) string {
 	return Named
 }
 
-// OwnRepo reports whether a repository is the one of the file. A file that is reached through a link out of its repository
-// belongs to no remote.
+// OwnRepo reports whether a repository is the file's. A file that a link leads to from another repository belongs to no remote.
 func OwnRepo(ctx context.Context, file string) func(repo string) bool {
 	return func(repo string) bool {
 		t, err := projects.RepoTransport(repo)
@@ -88,7 +86,7 @@ func OwnRepo(ctx context.Context, file string) func(repo string) bool {
 		}
 		top := localrepo.RepoOf(file)
 		if t == projects.TransportLocal {
-			top = localrepo.RepoRoot(filepath.Dir(file)) // base of relative paths in the file
+			top = localrepo.RepoRoot(filepath.Dir(file)) // relative paths in the file count from here
 		}
 		if t == projects.TransportLocal && top == "" {
 			return localrepo.Within(repo, filepath.Dir(file))
@@ -97,19 +95,18 @@ func OwnRepo(ctx context.Context, file string) func(repo string) bool {
 	}
 }
 
-// isRepo reports whether a repository is the one at top, as a folder or as one of the remotes that it names.
+// isRepo reports whether repo is the repository at top, by its path or by one of its remotes.
 func isRepo(ctx context.Context, top, repo string) bool {
 	if t, err := projects.RepoTransport(repo); err != nil {
 		return false
 	} else if t == projects.TransportLocal {
-		return localrepo.RepoRoot(repo) == top // neither a repository around it nor one within
+		return localrepo.RepoRoot(repo) == top // neither an outer nor an inner repository
 	}
 	return slices.ContainsFunc(localrepo.Remotes(ctx, top), func(url string) bool { return localrepo.SameRemote(url, repo) })
 }
 
-// isShown reports whether the file's repository is proved to be a clone of the remote in its config: it has a commit of the remote.
-// The maker of an archive can write the name of a private remote into its .git/config, but has none of its commits. If the user has
-// no credential for the remote, the claim gains nothing.
+// isShown reports whether the file's repository has a commit of the remote in its config. The maker of an archive can
+// write a private remote into .git/config, but has none of its commits. Without a credential the claim gains nothing.
 func isShown(ctx context.Context, find *credentials.Finder, file, remote string) (bool, error) {
 	cred, err := find.Git(ctx, remote)
 	if err != nil || cred == nil {
@@ -119,19 +116,19 @@ func isShown(ctx context.Context, find *credentials.Finder, file, remote string)
 	return err == nil && localrepo.HasAnyObject(ctx, localrepo.RepoOf(file), tips), err
 }
 
-// theirs reports whether a project came with a repository, so that its file is not the user's own. repo is the task's.
+// theirs reports whether a project came with a repository. repo is the task's.
 func (n *naming) theirs(ctx context.Context, p *projects.Project, repo string) bool {
 	file := p.Path()
 	if file == "" {
 		return false
 	}
-	// A user's own folder may also be in the task's repository.
+	// A user's own directory may also be in the task's repository.
 	return n.by(p) != Named || repo != "" && slices.ContainsFunc(localrepo.ReposOf(file),
 		func(top string) bool { return isRepo(ctx, top, repo) })
 }
 
-// trusted refuses a project that came with a repository and asks for more than its code may do in the box, unless the user
-// trusted exactly that. asks are those of the file as it was read, repo is the task's.
+// trusted refuses a repository's project with requests, unless the user trusted exactly that. asks are the requests of
+// the file as it was read; repo is the task's.
 func (f *Resolver) trusted(ctx context.Context, n *naming, p *projects.Project, asks []trust.Permission, repo string) error {
 	file := p.Path()
 	if len(asks) == 0 || !n.theirs(ctx, p, repo) {
@@ -141,8 +138,8 @@ func (f *Resolver) trusted(ctx context.Context, n *naming, p *projects.Project, 
 	if err != nil {
 		return err
 	}
-	book := trust.Open(dir)
-	was, err := book.Lookup(file)
+	store := trust.Open(dir)
+	was, err := store.Lookup(file)
 	if err != nil {
 		return exiterr.New(workorder.ExitInvalid, err, "remove that file, and trust the project again")
 	}
@@ -152,7 +149,7 @@ func (f *Resolver) trusted(ctx context.Context, n *naming, p *projects.Project, 
 		return nil
 	}
 	if i := slices.IndexFunc(asks, func(k trust.Permission) bool { return k.Claim }); i >= 0 {
-		ok := n.said.DryRun // a rehearsal contacts nothing
+		ok := n.said.DryRun // contacts nothing
 		if !ok {
 			if ok, err = isShown(ctx, f.Credentials, file, asks[i].Value); err != nil {
 				return err
@@ -167,19 +164,19 @@ func (f *Resolver) trusted(ctx context.Context, n *naming, p *projects.Project, 
 	}
 	no := &UntrustedError{file, asks, was != nil}
 	if !n.said.DryRun && f.Confirm != nil && !f.asked {
-		f.asked = true // ask only once
+		f.asked = true
 		yes, err := f.Confirm(ctx, no)
 		if err != nil {
 			return err
 		}
 		if yes {
-			return book.Trust(file, sum, asks, time.Now())
+			return store.Trust(file, sum, asks, time.Now())
 		}
 	}
-	return exiterr.New(workorder.ExitInvalid, no, "look at it, then trust it as it is now: `"+no.trustCommand()+"`")
+	return exiterr.New(workorder.ExitInvalid, no, "review it, then trust its current content: `"+no.trustCommand()+"`")
 }
 
-// asks are the requests of the project's file, without those that flags override.
+// asks returns the requests of the project's file that no flag overrides.
 func (f *Resolver) asks(ctx context.Context, s *Flags, p *projects.Project) []trust.Permission {
 	file := p.Path()
 	if file == "" {
@@ -202,7 +199,7 @@ func (f *Resolver) asks(ctx context.Context, s *Flags, p *projects.Project) []tr
 	return trust.Permissions(p, u)
 }
 
-// TrustBox checks the trust for a command that uses only the project's settings of the box. s has the flags for these.
+// TrustBox is trusted for a command that uses only the project's settings of the box.
 func (f *Resolver) TrustBox(ctx context.Context, s *Flags, p *projects.Project) error {
 	asks := slices.DeleteFunc(f.asks(ctx, s, p), func(k trust.Permission) bool {
 		return !slices.Contains([]string{"image", "isolation", "oci_runtime"}, k.Key)
