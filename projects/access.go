@@ -5,7 +5,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// The keys of the file that say what the agent can reach and who gets what.
+// Keys of network access and secrets.
 
 // maxRequestRate is far above what providers grant one key in a minute.
 const maxRequestRate = 100_000

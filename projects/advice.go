@@ -9,13 +9,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// KeyHint is what to do about a harness without a key.
+// KeyHint is the hint for a harness without a key.
 func (p *Project) KeyHint() string {
 	names := p.KeyNames()
 	return fmt.Sprintf("add to the project file  secrets: {%s: env://%s}  or one of %s", names[0], names[0], strings.Join(names[1:], ", "))
 }
 
-// keyAPIs are the APIs of which the harness wants one; none: it can do without, or has a way of its own.
+// keyAPIs returns the APIs of which the harness needs one, or nil if it has another way to its models.
 func (p *Project) keyAPIs() []workorder.ModelAPI {
 	h, apis := p.Harness, p.Harness.APIs()
 	if h.Name == workorder.HarnessCodex && len(h.Args) > 0 {
@@ -27,7 +27,7 @@ func (p *Project) keyAPIs() []workorder.ModelAPI {
 	return apis
 }
 
-// WaysToModels are the variables of which one is enough for the harness to reach its models: a key, a server, or another cloud.
+// WaysToModels returns the variables of which the harness needs one: a key, a server, or another cloud.
 func (p *Project) WaysToModels() []string {
 	names := p.KeyNames()
 	for _, api := range p.keyAPIs() {
@@ -36,8 +36,7 @@ func (p *Project) WaysToModels() []string {
 	return append(names, agentkind.Of(p.Harness.Name).Clouds...)
 }
 
-// LacksKey reports whether the harness cannot work because the project gives it
-// no way to its provider: neither a route of the gateway nor a key of its own.
+// LacksKey reports whether the project gives the harness neither a route of the gateway nor a key.
 func (p *Project) LacksKey() bool {
 	apis := p.keyAPIs()
 	if slices.ContainsFunc(p.Gateway.Routes, func(r workorder.ModelRoute) bool { return slices.Contains(apis, r.API) }) {
@@ -59,10 +58,10 @@ func (s Secret) agents() bool {
 	return s.Use == workorder.SecretForAgent || s.Use == workorder.SecretForCommands
 }
 
-// Advice is what is no mistake in a project file and may surprise.
+// Advice is a valid setting that may surprise.
 type Advice struct{ Message, Hint string }
 
-// Advice lists what may surprise.
+// Advice returns all advice for the project.
 func (p *Project) Advice() (all []Advice) {
 	if len(p.Validate) == 0 {
 		all = append(all, Advice{

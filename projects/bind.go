@@ -92,7 +92,7 @@ func bindServices(v *value) []workorder.Service {
 	return all
 }
 
-// words returns the arguments of a command: a text goes to the shell.
+// words returns the arguments of a command; a text is for the shell.
 func words(v *value) []string {
 	switch {
 	case v == nil:
@@ -103,8 +103,7 @@ func words(v *value) []string {
 	return v.Strs()
 }
 
-// healthTest is a healthcheck as the order has it: one element is for the
-// shell, several are arguments. Compose's leading CMD and CMD-SHELL are understood.
+// healthTest returns a healthcheck as the order has it: one element is for the shell. It accepts compose's leading CMD and CMD-SHELL.
 func healthTest(v *value) []string {
 	if v == nil {
 		return nil

@@ -56,8 +56,7 @@ func checkPort(d *decoder, v *value) {
 	}
 }
 
-// The memory of a box: below the least its own engine does not start, and more
-// than the most is a slip of the unit.
+// The limits of a box's memory: its engine needs the minimum, and more than the maximum is a wrong unit.
 const (
 	leastMemory = 64 << 20
 	mostMemory  = 64 << 40
@@ -94,8 +93,7 @@ func checkVolume(d *decoder, v *value) {
 	}
 }
 
-// checkArgv refuses empty commands and what compose writes where it means
-// something else.
+// checkArgv refuses empty commands and compose's special forms.
 func checkArgv(d *decoder, v *value) {
 	if len(v.Items) == 0 {
 		d.Report(v.Node, yamlkeys.CodeValue, "write a text for the shell, or a list of arguments", "%s is empty", v.Path)
@@ -113,11 +111,10 @@ func checkArgv(d *decoder, v *value) {
 
 // Sources of a secret: the scheme of its reference.
 const (
-	SecretEnv  = "env"
-	SecretFile = "file"
-	SecretCmd  = "cmd"
-	// SecretLogin is the login that a harness's program has on the host.
-	SecretLogin = "login"
+	SecretEnv   = "env"
+	SecretFile  = "file"
+	SecretCmd   = "cmd"
+	SecretLogin = "login" // the login of a harness's program on the host
 )
 
 func checkSecret(d *decoder, v *value) {
@@ -125,7 +122,7 @@ func checkSecret(d *decoder, v *value) {
 	scheme, target, ok := strings.Cut(v.Text, "://")
 	switch {
 	case !ok || !slices.Contains([]string{SecretEnv, SecretFile, SecretCmd, SecretLogin}, scheme):
-		// It may be the secret itself: it must not appear anywhere.
+		// The value may be the secret itself: do not print it.
 		d.Hide(v.Text)
 		d.Report(v.Node, yamlkeys.CodeSecret, fmt.Sprintf("write %s: env://%s and export %s, or use file://PATH or cmd://COMMAND", name,
 			name, name),
@@ -139,7 +136,7 @@ func checkSecret(d *decoder, v *value) {
 	}
 }
 
-// checkPlaces makes sure that a secret says once where it is read from.
+// checkPlaces checks that a secret has one source, or a list of them.
 func checkPlaces(d *decoder, v *value) {
 	if some := v.Get("any_of"); some != nil && v.Get("from") != nil {
 		d.Report(some.Node, codeConflict, "keep one of the two", "secret %s has from and any_of", strings.TrimPrefix(v.Path, yamlkeys.InSecrets))
@@ -172,7 +169,7 @@ func checkHarness(d *decoder, v *value) {
 	}
 }
 
-// checkFile reports what concerns several keys of the file.
+// checkFile checks what several keys decide together.
 func checkFile(d *decoder, root *value) {
 	cycle := root.Get("lifecycle")
 	for _, name := range []string{"env", "validate", "dev"} {
@@ -193,7 +190,7 @@ func checkFile(d *decoder, root *value) {
 	checkAccess(d, root)
 }
 
-// imageVariables are what a value of env can refer to in the image built by the CLI, in a task and in a standalone sandbox.
+// imageVariables are the variables that env may refer to in the default image.
 var imageVariables = []string{
 	"PATH", "HOME", "USER", "LOGNAME", "LANG", "GIT_TERMINAL_PROMPT", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
 	"PLAYWRIGHT_BROWSERS_PATH", "PLAYWRIGHT_DRIVER_PATH", "PLAYWRIGHT_NODEJS_PATH", "PLAYWRIGHT_SKIP_BROWSER_GC",
@@ -201,7 +198,7 @@ var imageVariables = []string{
 	"AGENT_BROWSER_NO_VERSION_CHECK", "DISABLE_AUTOUPDATER",
 }
 
-// checkReferences reports what cannot be expanded. The variables of another image are not known here.
+// checkReferences reports references that cannot be expanded. The variables of other images are unknown.
 func checkReferences(d *decoder, env *value, otherImage bool) {
 	const hint = "write $$ for a dollar"
 	for _, f := range env.Entries() {
@@ -219,7 +216,7 @@ func checkReferences(d *decoder, env *value, otherImage bool) {
 	}
 }
 
-// either returns a key that may stand at the top or under lifecycle.
+// either returns a key that may be at the top or under lifecycle.
 func either(root *value, name string) *value {
 	if top := root.Get(name); top != nil {
 		return top

@@ -1,10 +1,7 @@
-// Package projects reads project files: the YAML that says what the sandbox has
-// to know about a repository. One table (keys.go) defines every key; internal/yamlkeys
-// makes decoding, hints and the JSON Schema of it, and `project show` follows it, too.
+// Package projects reads project files, the YAML settings of a repository's tasks and sandboxes. One table (keys.go) defines
+// every key, for decoding, hints, the JSON Schema and `project show`.
 //
-// All mistakes of a file are reported at once, each with its place. Values that
-// are or look like secrets are never printed, not even in an excerpt.
-//
-// The package reads files and nothing else: it starts no process, opens no
-// connection, and resolves no secret.
+// An error lists all mistakes with their positions. Values that are or look like secrets are never printed. The package
+// only reads files: it starts no process, opens no connection and resolves no secret. Its functions may be called
+// concurrently; a Project may not be changed concurrently.
 package projects

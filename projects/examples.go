@@ -10,7 +10,7 @@ import (
 //go:embed examples/*.yaml
 var examples embed.FS
 
-// Example returns the text of a shipped project.
+// Example returns the text of a built-in project; the error is fs.ErrNotExist for another name.
 func Example(name string) ([]byte, error) {
 	b, err := examples.ReadFile("examples/" + name + ".yaml")
 	if err != nil {

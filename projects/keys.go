@@ -10,24 +10,23 @@ import (
 
 var (
 	projectName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
-	// imageRef accepts [host[:port]/]path[:tag][@digest], loosely: the engine has
-	// the last word, the check is there to catch slips and options.
+	// imageRef accepts [host[:port]/]path[:tag][@digest] loosely: it catches typing errors, and the engine decides.
 	imageRef    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}$`)
 	runtimeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$`)
-	// packageName ends in no hyphen: apt-get would remove such a package.
+	// packageName must not end with a hyphen: apt-get would remove such a package.
 	packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]*[a-z0-9+.](:[a-z0-9]+)?(=[A-Za-z0-9.+:~-]*[A-Za-z0-9.+~])?$`)
 	ownerName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+$`)
 	plainWord   = regexp.MustCompile(`^[^-\s][^\s]*$`)
-	// agentName is a window's in tmux, which would take a number for the window of that number.
+	// agentName names a window of tmux, which treats a number as an index.
 	agentName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,31}$`)
 	urlPath   = regexp.MustCompile(`^/[!-~]{0,500}$`)
 	portSpec  = regexp.MustCompile(`^[1-9][0-9]{0,4}(/(tcp|udp))?$`)
 )
 
-// ValidPackage reports whether s can name a package of the distribution, optionally NAME=VERSION.
+// ValidPackage reports whether s is the name of a distribution package, with an optional =VERSION.
 func ValidPackage(s string) bool { return packageName.MatchString(s) }
 
-// Codes of the problems that only a project file has. They are stable: scripts may look at them.
+// Codes of problems that only project files have. They are stable.
 const (
 	codeEmpty       = "empty-file"
 	codeUnsupported = "not-supported"
@@ -36,14 +35,11 @@ const (
 )
 
 const (
-	maxPort = 65535
-	// maxMinutes keeps a timeout representable as a duration: a year is longer
-	// than any run.
-	maxMinutes = 365 * 24 * 60
+	maxPort    = 65535
+	maxMinutes = 365 * 24 * 60 // a year, and fits into a time.Duration
 )
 
-// definition is the project file. The order is the one of documentation and of
-// `project show`.
+// definition defines the project file, in the order of the documentation and of `project show`.
 func definition() *schema {
 	env := func() *schema {
 		return &schema{
@@ -310,7 +306,7 @@ func services(env func() *schema) *schema {
 	}
 }
 
-// argv is a command as a shell text or as a list of arguments.
+// argv is a command: a shell text or a list of arguments.
 func argv(doc string) *schema {
 	return &schema{
 		Kind: yamlkeys.List, Doc: doc, Item: &schema{Kind: yamlkeys.Text, Doc: "Argument.", AllowEmpty: true}, Check: checkArgv,
@@ -318,7 +314,7 @@ func argv(doc string) *schema {
 	}
 }
 
-// agent is a harness by another name, which none is by default.
+// agent is a harness under another name.
 func agent() *schema {
 	s := harness()
 	s.Doc, s.Def = "Its program: the name of a harness, or a mapping as of harness.", ""

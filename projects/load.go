@@ -18,33 +18,28 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// DefaultFile is the project file of the folder it lies in.
+// DefaultFile is the name of a directory's project file.
 const DefaultFile = ".sandbox-agent.yaml"
 
-// builtin is how places of the shipped examples are shown.
+// builtin is the prefix of the shown paths of built-in projects.
 const builtin = "built-in:"
 
-// LoadOptions says where projects are looked for.
+// LoadOptions says where to look for projects.
 type LoadOptions struct {
-	// Dir is the folder the user is in; relative paths start there.
-	Dir string
-	// Folders are further project folders, in order of precedence.
-	Folders []string
-	// UserDir is the user's project folder; empty means none.
-	UserDir string
-	// Home is what ~ stands for.
-	Home string
+	Dir     string   // the current directory; relative paths count from here
+	Folders []string // further directories of projects, in order of precedence
+	UserDir string   // the user's directory of projects; "" means none
+	Home    string   // replaces ~
 }
 
-// SystemOptions reads the options from the process: working folder, home,
-// SANDBOX_AGENT_PROJECTS (a list of folders) and the user's configuration folder.
+// SystemOptions returns the options of this process: its directories and SANDBOX_AGENT_PROJECTS, a list of directories.
 func SystemOptions() (LoadOptions, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return LoadOptions{}, fmt.Errorf("find the current directory: %w", err)
 	}
 	o := LoadOptions{Dir: dir, Folders: filepath.SplitList(os.Getenv("SANDBOX_AGENT_PROJECTS"))}
-	// Both may be missing, as in a minimal container: then ~ and the user's folder mean nothing.
+	// A minimal container may have neither: ~ and the user's directory are then unavailable.
 	o.Home, _ = os.UserHomeDir()
 	if c, err := os.UserConfigDir(); err == nil {
 		o.UserDir = filepath.Join(c, "sandbox-agent", "projects")
@@ -52,10 +47,10 @@ func SystemOptions() (LoadOptions, error) {
 	return o, nil
 }
 
-// NotFoundError says that there is no such project.
+// NotFoundError is returned if there is no such project.
 type NotFoundError struct {
 	Ref    string
-	Looked []string // places that were tried
+	Looked []string // paths that were tried
 	Near   []string // names that exist, nearest first
 }
 
@@ -75,15 +70,14 @@ func (e *NotFoundError) Error() string {
 	return b.String()
 }
 
-// NotFoundHint is what to do about a project that is not found.
+// NotFoundHint is the hint for a project that is not found.
 const NotFoundHint = "make one with `sandbox-agent project init`"
 
 // ExitCode is the exit code of the CLI for this error.
 func (e *NotFoundError) ExitCode() int { return workorder.ExitNoProject }
 
-// Load finds, reads and checks a project. ref is a path (it contains a
-// separator or ends in .yaml or .yml), a name, or empty for the project of the
-// current folder. The error is a *NotFoundError or an *InvalidError where it is one.
+// Load finds, reads and checks a project. ref is a path (with a separator or ending in .yaml or .yml), a name, or "" for
+// the project of the current directory. The error is a *NotFoundError, an *InvalidError, or a failure to read the file.
 func Load(ref string, opts LoadOptions) (*Project, error) {
 	file, content, found, err := find(ref, opts)
 	if err != nil {
@@ -96,7 +90,7 @@ func Load(ref string, opts LoadOptions) (*Project, error) {
 	return p, err
 }
 
-// Parse checks the content of a project file; file is its place as shown.
+// Parse checks the content of a project file; file is its path as shown. The error is an *InvalidError.
 func Parse(file string, content []byte, opts LoadOptions) (*Project, error) {
 	p := &Project{File: file, Dir: folderOf(file, opts.Dir), options: opts, content: content}
 	var problems diag.List
@@ -108,7 +102,7 @@ func Parse(file string, content []byte, opts LoadOptions) (*Project, error) {
 	return p, nil
 }
 
-// Detected is a project without a file: content was found in the repository at dir, an absolute path.
+// Detected parses a detected project of the repository at dir, an absolute path.
 func Detected(dir string, content []byte) (*Project, error) {
 	p, err := Parse(filepath.Join(dir, DefaultFile), content, LoadOptions{Dir: dir})
 	if err == nil {
@@ -117,7 +111,7 @@ func Detected(dir string, content []byte) (*Project, error) {
 	return p, err
 }
 
-// folderOf is where relative paths in a project file start.
+// folderOf returns the directory from which relative paths in a project file count.
 func folderOf(file, dir string) string {
 	if strings.HasPrefix(file, builtin) {
 		return dir
@@ -125,7 +119,7 @@ func folderOf(file, dir string) string {
 	return filepath.Dir(git.AbsPath(file, dir, ""))
 }
 
-// parse decodes a document. The tree is only complete when there are no problems.
+// parse decodes a document. The tree is complete only without problems.
 func parse(file string, content []byte) (*value, diag.List) {
 	d := yamlkeys.New(file, string(content), definition())
 	root, empty := d.Document(content)
@@ -138,8 +132,7 @@ func parse(file string, content []byte) (*value, diag.List) {
 	return root, d.Found()
 }
 
-// find returns the file a reference means, and its content. found says that its place was not named, and is none of the
-// user's own folders either: it came with the content of the current directory.
+// find returns the file of a reference, and its content. found reports that the current directory has the file and the user named no path.
 func find(ref string, opts LoadOptions) (file string, content []byte, found bool, err error) {
 	if ref == "" || isPath(ref) {
 		at := ref
@@ -161,7 +154,7 @@ func find(ref string, opts LoadOptions) (file string, content []byte, found bool
 		}
 		return c, content, i < len(here)*len(extensions), nil
 	}
-	// The project file of this folder answers to the name it gives itself.
+	// The project file of this directory also has the name in it.
 	if content, err := readFile(DefaultFile, opts); err == nil && nameOf(content) == ref {
 		return DefaultFile, content, true, nil
 	}
@@ -172,8 +165,7 @@ func find(ref string, opts LoadOptions) (file string, content []byte, found bool
 	return "", nil, false, &NotFoundError{Ref: ref, Looked: looked, Near: near(ref, opts)}
 }
 
-// upwards is the default project file as it is reached from dir: in it, or in a
-// folder above it, up to the top of the repository that dir lies in.
+// upwards returns the default project file in dir or in a parent, up to the root of dir's repository.
 func upwards(dir string) string {
 	name, found := DefaultFile, ""
 	for at := dir; ; at, name = filepath.Dir(at), filepath.Join("..", name) {
@@ -184,7 +176,7 @@ func upwards(dir string) string {
 			return found
 		}
 		if at == filepath.Dir(at) {
-			return DefaultFile // no repository: only the folder itself counts
+			return DefaultFile // without a repository only dir counts
 		}
 	}
 }
@@ -208,7 +200,7 @@ func findPath(path, ref string, opts LoadOptions) (string, []byte, error) {
 	return path, content, nil
 }
 
-// candidates are the places a name may be found at, best first.
+// candidates returns the paths at which a name may be found, in order of precedence.
 func candidates(name string, opts LoadOptions) []string {
 	var all []string
 	for _, dir := range folders(opts) {
@@ -219,7 +211,7 @@ func candidates(name string, opts LoadOptions) []string {
 	return all
 }
 
-// here are the folders of the current one in which a name is looked for first.
+// here are the directories below the current one that come first for a name.
 var here = []string{".sandbox-agent", "projects"}
 
 var extensions = []string{".yaml", ".yml"}
@@ -232,11 +224,11 @@ func folders(opts LoadOptions) []string {
 	return slices.DeleteFunc(dirs, func(d string) bool { return d == "" })
 }
 
-// Names lists the user's projects that can be named, sorted.
+// Names returns the names of the user's projects, sorted.
 func Names(opts LoadOptions) []string {
 	var names []string
 	for _, dir := range folders(opts) {
-		// A folder that is not there has no projects.
+		// A missing directory has no projects.
 		entries, _ := os.ReadDir(git.AbsPath(dir, opts.Dir, opts.Home))
 		for _, e := range entries {
 			if n := e.Name(); strings.HasSuffix(n, ".yaml") || strings.HasSuffix(n, ".yml") {
@@ -248,7 +240,7 @@ func Names(opts LoadOptions) []string {
 	return slices.Compact(names)
 }
 
-// near lists the projects that exist, the nearest name first.
+// near returns the names of existing projects, nearest first.
 func near(ref string, opts LoadOptions) []string {
 	names := Names(opts)
 	if best := diag.Nearest(ref, names); best != "" {
@@ -262,7 +254,7 @@ func readFile(path string, opts LoadOptions) ([]byte, error) {
 	return yamlkeys.ReadFile(git.AbsPath(path, opts.Dir, opts.Home))
 }
 
-// nameOf reads the name of a project that may be broken otherwise.
+// nameOf reads the name of a project that may be otherwise invalid.
 func nameOf(content []byte) string {
 	var n struct{ Name string }
 	if len(content) > yamlkeys.MaxFile || yaml.Unmarshal(content, &n) != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Logins lists the harnesses whose login can be used.
+// Logins returns the harnesses whose login can be used.
 func Logins() (names []string) {
 	for _, name := range agentkind.Names() {
 		if len(agentkind.Of(name).LoginKeys) > 0 {
@@ -19,7 +19,7 @@ func Logins() (names []string) {
 	return names
 }
 
-// LoginNames are the names of secrets that the login of a harness can be, of those that the project's harness takes.
+// LoginNames returns the names of secrets that the project's harness accepts from a login.
 func (p *Project) LoginNames() []string {
 	takes, keys := p.KeyNames(), slices.Clone(agentkind.Of(p.Harness.Name).LoginKeys)
 	return slices.DeleteFunc(keys, func(name string) bool { return !slices.Contains(takes, name) })
@@ -37,7 +37,7 @@ func checkLogin(d *decoder, v *value, name, harness string) {
 	}
 }
 
-// checkLoginUse makes sure that nothing but the gateway gets a login.
+// checkLoginUse checks that only the gateway gets a login.
 func checkLoginUse(d *decoder, secret field, use workorder.SecretUse) {
 	for _, from := range placesOf(secret.Value) {
 		if strings.HasPrefix(from.Text, SecretLogin+"://") && use != workorder.SecretForGateway {

@@ -6,8 +6,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// KeyNames are the variables of which the harness needs any one, in the order in which they are looked for. None: it needs no key, or
-// nothing is known of what it needs.
+// KeyNames returns the variables of which the harness needs one, in order of preference; none if it needs no key or its needs are unknown.
 func (p *Project) KeyNames() (names []string) {
 	for _, api := range p.keyAPIs() {
 		names = append(names, api.KeyVariables()...)
@@ -15,7 +14,7 @@ func (p *Project) KeyNames() (names []string) {
 	return names
 }
 
-// IsKey reports whether a secret is one of those of which the harness needs any one.
+// IsKey reports whether a secret is one of KeyNames.
 func (p *Project) IsKey(s Secret) bool {
 	switch s.Use {
 	case workorder.SecretForAgent:
@@ -27,25 +26,25 @@ func (p *Project) IsKey(s Secret) bool {
 	return false
 }
 
-// IsIdle reports whether a secret is only a key of models that the chosen harness does not use.
+// IsIdle reports whether a secret is only a key of models that the harness does not use.
 func (p *Project) IsIdle(s Secret) bool {
 	apis := p.keyAPIs()
 	return len(apis) > 0 && s.Use == workorder.SecretForGateway &&
 		!p.opens(s, func(a workorder.ModelAPI) bool { return slices.Contains(apis, a) })
 }
 
-// opens reports whether the secret is a key of such an API.
+// opens reports whether the secret is a key of one of the APIs.
 func (p *Project) opens(s Secret, such func(workorder.ModelAPI) bool) bool {
 	return slices.ContainsFunc(p.Gateway.Routes, func(r workorder.ModelRoute) bool { return such(r.API) && slices.Contains(r.Keys, s.Name) })
 }
 
-// LeaveOut takes secrets out of the project that the host has no value for.
+// LeaveOut removes secrets without a value on the host.
 func (p *Project) LeaveOut(names []string) {
 	p.Secrets = slices.DeleteFunc(slices.Clone(p.Secrets), func(s Secret) bool { return slices.Contains(names, s.Name) })
 	p.Gateway = p.Gateway.Without(names)
 }
 
-// TakeKey gives the harness a key that the file does not name, for the gateway. An empty baseURL is the provider's own server.
+// TakeKey gives the gateway a key that the file does not name. An empty baseURL means the provider's own server.
 func (p *Project) TakeKey(name string, from Ref, baseURL string) {
 	api := workorder.ModelAPIOfKey(name)
 	if baseURL == "" {

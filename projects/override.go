@@ -13,8 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// OptionError is a value from outside the file (a flag, the environment) that
-// the project cannot have.
+// OptionError is an invalid value from outside of the file: a flag or a variable.
 type OptionError struct{ Name, Message, Hint string }
 
 func (e *OptionError) Error() string {
@@ -24,10 +23,8 @@ func (e *OptionError) Error() string {
 // ExitCode is the exit code of the CLI for this error.
 func (e *OptionError) ExitCode() int { return workorder.ExitUsage }
 
-// Override replaces the value of a top-level key by one from outside the file,
-// with the same checks. source names where it comes from, for messages and for
-// `project show --effective`: a flag or a variable. Keys that hold a list or a
-// mapping without a short form cannot be replaced.
+// Override replaces the value of a top-level key, with the same checks. source names the flag or variable for messages
+// and for `project show --effective`. Lists and mappings without a short form cannot be replaced.
 func (p *Project) Override(name, val, source string) error {
 	if name == KeyAllow {
 		return p.allow(val, source)
@@ -43,18 +40,18 @@ func (p *Project) Override(name, val, source string) error {
 	d := yamlkeys.NewValues(source, root)
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: val}
 	if name == "harness" && val == p.Harness.Name {
-		return nil // the same harness by name keeps the mapping's command and model
+		return nil // the harness by name keeps the mapping's command and model
 	}
 	v := d.Decode(k.Schema, n, n, name)
 	if problems := d.Found(); len(problems) > 0 {
 		first := problems[0]
-		if first.Code == yamlkeys.CodeMissing { // what a single value has no room for
+		if first.Code == yamlkeys.CodeMissing { // a single value cannot set it
 			first.Hint = "add --command, or in the project file, " + first.Hint + "; `sandbox-agent project init` makes one"
 		}
 		return &OptionError{Name: source, Message: first.Message, Hint: first.Hint}
 	}
 	if name == "repo" {
-		// A path on the command line starts from where the user is.
+		// A path on the command line counts from the current directory.
 		v.Text = git.AbsRepoFrom(v.Text, p.options.Dir, p.options.Home)
 	}
 	if name == "network" {
@@ -65,15 +62,15 @@ func (p *Project) Override(name, val, source string) error {
 	return nil
 }
 
-// KeyAllow is the key of the rules of a restricted network. It is added to, not replaced.
+// KeyAllow is the key of the rules of a restricted network. Override adds to them.
 const KeyAllow = "network.allow"
 
-// KeyCommand is the key of the command harness's program. To replace it chooses that harness.
+// KeyCommand is the key of the command harness's program. Override also selects that harness.
 const KeyCommand = "harness.command"
 
 func (p *Project) command(val, source string) error {
 	root := definition()
-	k, _ := root.Find("harness") // it is in the table
+	k, _ := root.Find("harness") // always in the table
 	d := yamlkeys.NewValues(source, root)
 	n := &yaml.Node{Kind: yaml.MappingNode}
 	for _, text := range []string{"name", workorder.HarnessCommand, "command", val} {
@@ -88,8 +85,7 @@ func (p *Project) command(val, source string) error {
 	return nil
 }
 
-// networkOf is the project's network in another mode: its resolvers stay, and its
-// rules where the mode has any.
+// networkOf returns the project's network in another mode, with its resolvers and the rules that the mode can have.
 func (p *Project) networkOf(mode *value) *value {
 	n, old := p.networkMapping(), p.tree.Get("network")
 	n.Set("mode", mode)
@@ -106,7 +102,7 @@ func (p *Project) networkMapping() *value {
 	return &value{Schema: network(), Node: old.Node, Path: old.Path, Origin: old.Origin}
 }
 
-// allow adds rules, separated by commas, to those of the file.
+// allow adds rules, separated by commas, to the file's.
 func (p *Project) allow(rules, source string) error {
 	if p.Network.Mode != workorder.NetworkRestricted {
 		return &OptionError{
@@ -120,7 +116,7 @@ func (p *Project) allow(rules, source string) error {
 	for _, f := range old.Entries() {
 		n.Set(f.Name, f.Value)
 	}
-	k, _ := n.Schema.Find("allow") // it is in the table
+	k, _ := n.Schema.Find("allow") // always in the table
 	all := &value{Schema: k.Schema, Node: old.Node, Path: KeyAllow, Origin: source, Items: slices.Clone(n.Get("allow").Elements())}
 	for rule := range strings.SplitSeq(rules, ",") {
 		rule = strings.TrimSpace(rule)

@@ -16,13 +16,11 @@ import (
 
 // Project is a project file with its defaults applied.
 type Project struct {
-	// File is where it was read from, as shown to the user; Dir is the folder its
-	// relative paths start from.
+	// File is the file's path as shown; relative paths count from Dir.
 	File, Dir string
 
-	Name string
-	// Description is what it is for, in a line.
-	Description string
+	Name        string
+	Description string // one line about the project
 	Repo        string // a URL, or an absolute path
 	Branch      string
 	Supabase    bool
@@ -30,20 +28,16 @@ type Project struct {
 	Env         map[string]string
 	Secrets     []Secret
 	Packages    []string
-	// Tools are the versions that are asked for, by tool.
-	Tools    map[string]string
-	Setup    []string
-	Validate []workorder.Check
-	Dev      *workorder.Dev
-	Repair   workorder.Repair
-	Harness  workorder.Harness
+	Tools       map[string]string // the requested versions, by tool
+	Setup       []string
+	Validate    []workorder.Check
+	Dev         *workorder.Dev
+	Repair      workorder.Repair
+	Harness     workorder.Harness
 
-	// Agents are those of a terminal, by name, beside Harness.
-	Agents []Agent
-	// Init are commands in a new standalone sandbox, after setup: one that fails fails nothing.
-	Init []string
-	// Briefing is additional text for agents at a terminal.
-	Briefing string
+	Agents   []Agent  // further harnesses for terminals, by name
+	Init     []string // commands in a new standalone sandbox, after setup; a failure is ignored
+	Briefing string   // additional text for agents at a terminal
 
 	MaxBudgetUSD   *float64
 	TimeoutMinutes float64
@@ -51,47 +45,41 @@ type Project struct {
 	Network        workorder.NetworkPolicy
 	Gateway        workorder.Gateway
 	Limits         workorder.Limits
-	// PushSecrets is workorder.PushSecretsAllow or empty.
-	PushSecrets string
-	// Author is who commits, as Name <email>; empty means the user.
-	Author string
-	// Strict decides about checks that fail before and after the task (workorder.Order.Strict); nil if the file does not say.
-	Strict *bool
-	// NoProof leaves out the checks on base and head in clean checkouts.
+	PushSecrets    string // workorder.PushSecretsAllow or empty
+	Author         string // the committer, as Name <email>; "" means the user
+	Strict         *bool  // workorder.Order.Strict; nil if the file does not set it
+	// NoProof skips the checks in clean checkouts of base and head.
 	NoProof bool
-	// SetupCache is workorder.BoxSpec.SetupCache. No project file has it.
+	// SetupCache is workorder.BoxSpec.SetupCache. Project files cannot set it.
 	SetupCache string
-	// TrustBranchConfig leaves agents' settings as a continued branch has them.
+	// TrustBranchConfig keeps agents' settings as a continued branch has them.
 	TrustBranchConfig bool
 
 	PushIntervalSeconds       float64
 	CheckpointIntervalSeconds float64
 	HangTimeoutSeconds        float64
 
-	// The launcher needs these; the order does not carry them.
+	// For the launcher, not part of the order:
 	Isolation  string
-	OCIRuntime string // empty means the engine's default
-	Image      string // empty means the image the CLI builds
+	OCIRuntime string // "" means the engine's default
+	Image      string // "" means the default image
 
-	// Found reports that the file was found by the search from the current directory, not named by the user.
-	Found bool
-	// Detected says that there is no file: the content was found in the repository.
-	Detected bool
-	// ByPath says that its path was named, and not a name that is looked for in the user's own folders.
-	ByPath bool
+	Found    bool // the file was found from the current directory, not named by the user
+	Detected bool // there is no file: the settings were detected in the repository
+	ByPath   bool // the user named the path, and not a name in one of his own directories
 
 	options LoadOptions
 	tree    *value
 	content []byte
 }
 
-// Agent is a harness by a name of the user's.
+// Agent is a harness under a name of the user.
 type Agent struct {
 	Name    string
 	Harness workorder.Harness
 }
 
-// Path is where the file lies; empty for one that is shipped with the program, and for none.
+// Path is the absolute path of the file; "" for a built-in project and without a file.
 func (p *Project) Path() string {
 	if p.Detected || strings.HasPrefix(p.File, builtin) {
 		return ""
@@ -105,30 +93,26 @@ func (p *Project) Content() []byte { return p.content }
 // Secret says where the host finds the value of an environment variable.
 type Secret struct {
 	Name string
-	// From are the places that it may be read from: the first that has it counts.
-	From []Ref
-	// Optional says that the run goes without it where none of them has it.
+	From []Ref // the sources; the first one with a value counts
+	// Optional lets the run start without a value.
 	Optional bool
-	// Use says who gets the value.
-	Use workorder.SecretUse
+	Use      workorder.SecretUse // the only consumer of the value
 }
 
-// Ref is a place that a secret may be read from.
+// Ref is a source of a secret.
 type Ref struct {
-	// Scheme is SecretEnv, SecretFile, SecretCmd or SecretLogin.
-	Scheme string
-	// Target is a variable, an absolute path, a shell command, or a harness.
-	Target string
+	Scheme string // SecretEnv, SecretFile, SecretCmd or SecretLogin
+	Target string // a variable, an absolute path, a shell command, or a harness
 }
 
 func (r Ref) String() string { return r.Scheme + "://" + r.Target }
 
-// Has reports whether one of the secret's places is of that scheme.
+// Has reports whether one of the secret's sources has that scheme.
 func (s Secret) Has(scheme string) bool {
 	return slices.ContainsFunc(s.From, func(r Ref) bool { return r.Scheme == scheme })
 }
 
-// SecretNames lists the names of the secrets, sorted.
+// SecretNames returns the names of the secrets, sorted.
 func (p *Project) SecretNames() []string {
 	var names []string
 	for _, s := range p.Secrets {
@@ -172,32 +156,25 @@ func RepoTransport(repo string) (Transport, error) {
 	return t, err
 }
 
-// Transport says how the repository is reached.
+// Transport returns how the project's repository is reached.
 func (p *Project) Transport() Transport {
-	t, _ := git.RepoTransport(p.Repo) // it was checked when it was read
+	t, _ := git.RepoTransport(p.Repo) // checked when it was read
 	return t
 }
 
 // OrderInput is what a task adds to its project.
 type OrderInput struct {
-	// TaskID empty means a new one.
-	TaskID string
-	Task   string
-	// AttemptID empty means a new one.
-	AttemptID string
-	// Mode empty means create.
-	Mode workorder.Mode
-	// Review is the feedback of ModeRevise.
-	Review *workorder.Review
-	// TargetBranch empty means made of the task. Ignored without a repository.
-	TargetBranch string
-	// Rebase is what workorder.ModeRebase does; nil in other modes.
-	Rebase *workorder.Rebase
-	// Author zero: DefaultAuthor. The project's own comes before it.
-	Author workorder.Identity
+	TaskID       string // "" means a new one
+	Task         string
+	AttemptID    string             // "" means a new one
+	Mode         workorder.Mode     // "" means ModeCreate
+	Review       *workorder.Review  // the feedback of ModeRevise
+	TargetBranch string             // "" means derived from the task; ignored without a repository
+	Rebase       *workorder.Rebase  // of ModeRebase
+	Author       workorder.Identity // used if the project names none; zero means sandbox-agent itself
 }
 
-// Spec is the box that the project wants.
+// Spec returns the project's box.
 func (p *Project) Spec() workorder.BoxSpec {
 	env, imageEnv := text.SplitReferences(p.Env)
 	return workorder.BoxSpec{
@@ -210,8 +187,7 @@ func (p *Project) Spec() workorder.BoxSpec {
 	}
 }
 
-// Order builds the work order. CloneURL is set for a remote repository; for one
-// on the host it is empty, and filled by who serves it.
+// Order builds the work order. CloneURL is empty for a local repository; its server fills it in. The error lists all mistakes.
 func (p *Project) Order(in OrderInput) (workorder.Order, error) {
 	o := workorder.Order{
 		Version: workorder.Version, TaskID: in.TaskID, Mode: in.Mode, Project: p.Name, Task: in.Task,
@@ -232,7 +208,7 @@ func (p *Project) Order(in OrderInput) (workorder.Order, error) {
 	if o.Mode == "" {
 		o.Mode = workorder.ModeCreate
 	}
-	if id, err := workorder.ParseIdentity(p.Author); err == nil { // it was checked when it was read
+	if id, err := workorder.ParseIdentity(p.Author); err == nil { // checked when it was read
 		o.Author = id
 	}
 	if o.Author == (workorder.Identity{}) {
@@ -251,7 +227,7 @@ func (p *Project) Order(in OrderInput) (workorder.Order, error) {
 	}
 	checked := o
 	if checked.CloneURL == "" {
-		// Known only when the repository is served; all the rest is checked now.
+		// Known only when the repository is served; the rest is checked now.
 		checked.CloneURL = o.Repo
 	}
 	if err := checked.Check(); err != nil {
@@ -280,7 +256,7 @@ func (e *InvalidError) Error() string {
 // ExitCode is the exit code of the CLI for this error.
 func (e *InvalidError) ExitCode() int { return workorder.ExitInvalid }
 
-// Problems returns the problems an error carries, if it is about a project file.
+// Problems returns the problems of an *InvalidError, or nil.
 func Problems(err error) (diag.List, bool) {
 	if e, ok := errors.AsType[*InvalidError](err); ok {
 		return e.Problems, true

@@ -15,10 +15,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// The agent can reach what rules of the network allow, and the servers of models.
+// Rules of the network and servers of models.
 
-// AllowRule is a rule under network.allow as the order has it: canonical, and an
-// internationalised name in its xn-- form.
+// AllowRule returns a canonical rule of network.allow, with an internationalised name in its xn-- form.
 func AllowRule(s string) (string, error) {
 	if strings.Contains(s, "://") {
 		return "", errors.New("give a host name, not a URL")
@@ -29,7 +28,7 @@ func AllowRule(s string) (string, error) {
 	}
 	r, err := workorder.ParseAllowRule(ascii)
 	if err != nil {
-		// The rule is named by who asks.
+		// The caller names the rule.
 		return "", errors.New(strings.TrimPrefix(err.Error(), fmt.Sprintf("allow rule %q: ", ascii)))
 	}
 	return r.String(), nil
@@ -43,7 +42,7 @@ func asciiRule(s string) (string, error) {
 	host, port, ported := strings.Cut(place, ":")
 	host, sub := strings.CutPrefix(host, "*.")
 	if strings.ContainsAny(place, "/@?#*") && !sub {
-		return s, nil // what is wrong there is said of the whole
+		return s, nil // the error is about the whole
 	}
 	host, err := idna.Lookup.ToASCII(host)
 	if err != nil {
@@ -67,7 +66,7 @@ func checkAllow(d *decoder, v *value) {
 	}
 }
 
-// allowHint is how a rule may have been meant.
+// allowHint suggests a correction of a rule.
 func allowHint(s string) string {
 	if u, err := url.Parse(s); err == nil && u.Host != "" {
 		if rule, err := AllowRule(u.Host); err == nil {
@@ -108,7 +107,7 @@ func checkBaseURL(d *decoder, v *value) {
 	}
 }
 
-// reportBaseURL never repeats what may be a credential.
+// reportBaseURL never prints what may be a credential.
 func reportBaseURL(d *decoder, v *value, err error) {
 	hint := "compare it with " + workorder.APIAnthropic.DefaultBaseURL()
 	if u, perr := url.Parse(v.Text); perr == nil && u.User != nil {
@@ -123,13 +122,13 @@ func reportBaseURL(d *decoder, v *value, err error) {
 
 func checkKeyName(d *decoder, v *value) {
 	if !workorder.ValidEnvName(v.Text) {
-		// It may be the key itself: it must not appear anywhere.
+		// The value may be the key itself: do not print it.
 		d.Hide(v.Text)
 		d.Report(v.Node, yamlkeys.CodeSecret, "write the name that it has under `secrets:`", "%s is not the name of a secret", v.Path)
 	}
 }
 
-// checkAccess reports what does not fit between secrets, env and gateway.
+// checkAccess reports contradictions between secrets, env and gateway.
 func checkAccess(d *decoder, root *value) {
 	secrets := root.Get("secrets")
 	named := map[string]bool{}
@@ -138,7 +137,7 @@ func checkAccess(d *decoder, root *value) {
 			named[k.Text] = true
 			s := secrets.Get(k.Text)
 			switch use := s.Get("for"); {
-			case !workorder.ValidEnvName(k.Text): // said already
+			case !workorder.ValidEnvName(k.Text): // already reported
 			case s == nil:
 				d.Report(k.Node, yamlkeys.CodeMissing, fmt.Sprintf("add it under secrets: `%s: env://%s`", k.Text, k.Text),
 					"%s names %s, which is no secret of this project", k.Path, k.Text)
@@ -161,7 +160,7 @@ func checkAccess(d *decoder, root *value) {
 	}
 }
 
-// checkRoute reports a server that the route of an API cannot have.
+// checkRoute reports a server that an API's route cannot have.
 func checkRoute(d *decoder, root *value, a workorder.ModelAPI, named map[string]bool) {
 	if root.Get("gateway").Get(string(a)).Get("base_url") != nil {
 		return
@@ -183,9 +182,8 @@ func checkRoute(d *decoder, root *value, a workorder.ModelAPI, named map[string]
 	}
 }
 
-// routeOf is the route of an API, when there is one: the API has a key that is the
-// gateway's, or a server of its own. A server that env names counts unless the project
-// gives the agent a key of that API by itself, which needs no gateway then.
+// routeOf returns the route of an API, if it has a key for the gateway or a server of its own. A server in env counts
+// unless the project gives the agent itself a key of that API, which then needs no gateway.
 func routeOf(root *value, a workorder.ModelAPI, named map[string]bool) (workorder.ModelRoute, bool) {
 	own := root.Get("gateway").Get(string(a))
 	r := workorder.ModelRoute{API: a, BaseURL: own.Get("base_url").Str(), Keys: own.Get("keys").Strs()}
@@ -227,7 +225,7 @@ func secretUse(name string, s *value, named map[string]bool) workorder.SecretUse
 	return workorder.SecretForCommands
 }
 
-// keysNamed are the secrets that the file calls keys of an API.
+// keysNamed returns the secrets that the file declares as keys of an API.
 func keysNamed(root *value) map[string]bool {
 	named := map[string]bool{}
 	for _, a := range workorder.ModelAPIs() {
@@ -244,7 +242,7 @@ func bindNetwork(v *value) workorder.NetworkPolicy {
 		n.Mode = workorder.NetworkMode(m.Text)
 	}
 	for _, s := range v.Get("allow").Strs() {
-		// It was checked when it was read.
+		// Checked when it was read.
 		if rule, err := AllowRule(s); err == nil && !slices.Contains(n.Allow, rule) {
 			n.Allow = append(n.Allow, rule)
 		}

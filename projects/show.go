@@ -9,8 +9,7 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Show prints the project as YAML. effective adds the defaults, and behind each
-// value where it comes from. Secrets are references and shown as such.
+// Show prints the project as YAML. effective adds the defaults and the origin of each value. Secrets stay references.
 func (p *Project) Show(effective bool) string {
 	out := &shower{effective: effective}
 	out.object(p.tree, 0)
@@ -31,7 +30,7 @@ func (p *Project) Show(effective bool) string {
 	return b.String()
 }
 
-// maxAlign is the column that origins are aligned to at most.
+// maxAlign is the last column to which origins are aligned.
 const maxAlign = 56
 
 type shower struct {
@@ -93,7 +92,7 @@ func (s *shower) field(name string, v *value, depth int) {
 	}
 }
 
-// scalar prints a text; one of several lines as a block.
+// scalar prints a text; several lines as a block.
 func (s *shower) scalar(lead string, v *value, depth int) {
 	t := v.Text
 	if v.Schema.Kind == yamlkeys.Text {
@@ -108,7 +107,7 @@ func (s *shower) scalar(lead string, v *value, depth int) {
 	}
 }
 
-// quoted is a text as YAML that reads back as the same text.
+// quoted returns a text as YAML.
 func quoted(t string) string {
 	b, err := yaml.Marshal(t)
 	if err != nil {

@@ -11,9 +11,8 @@ type (
 	decoder = yamlkeys.Decoder
 )
 
-// JSONSchema returns the schema of the project file for editors, draft 2020-12.
-// It accepts every valid project; what only the program can judge (names that
-// clash, references that lead nowhere) is left to `project validate`.
+// JSONSchema returns the schema of the project file for editors, draft 2020-12. It accepts every valid project, and some
+// invalid ones that only `project validate` can judge.
 func JSONSchema() ([]byte, error) { return definition().JSONSchema("sandbox-agent project") }
 
 // Markdown returns the reference of the project file: every key with its type, default and meaning.
