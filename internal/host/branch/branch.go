@@ -24,10 +24,8 @@ import (
 const Folder = "repos"
 
 const (
-	// Remote is the name of the bare repository as a remote of the user's repository.
-	Remote = "sandbox"
-	// notes is the notes ref that records the commands of each commit.
-	notes = "sandbox-agent"
+	Remote = "sandbox"       // the name of the bare repository as a remote of the user's repository
+	notes  = "sandbox-agent" // the notes ref that records the commands of each commit
 
 	heads   = "refs/heads/"
 	bases   = "refs/sandbox-agent/base/"
@@ -53,15 +51,13 @@ type Store struct{ dir string }
 func New(state string) *Store { return &Store{filepath.Join(state, Folder)} }
 
 type Branch struct {
-	// Sandbox is the sandbox's name, and the branch's in the bare repository.
-	Sandbox string
+	Sandbox string // the sandbox's name, and the branch's in the bare repository
 	repo
 }
 
 // repo is a bare repository of branches.
 type repo struct {
-	// Repo is the user's repository.
-	Repo string
+	Repo string // the user's repository
 	dir  string
 }
 
@@ -377,9 +373,8 @@ func (b *Clone) begin(ctx context.Context, clone, title string) (s SaveResult, e
 	return s, nil
 }
 
-// Unmerged reports whether the branch has commits that exist nowhere else: on no other branch, tag or remote of the
-// user's repository, and under no other ref here, such as a checkpoint. For the base, the reflogs of the user's
-// repository count, too.
+// Unmerged reports whether the branch has commits that exist nowhere else: on no other branch, tag or remote of the user's repository,
+// and under no other ref here, such as a checkpoint. For the base, the reflogs of the user's repository count, too.
 func (b *Branch) Unmerged(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()

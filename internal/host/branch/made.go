@@ -24,16 +24,14 @@ import (
 // commit, they continue the branch; otherwise the save's own commit merges both, so that the branch only moves forward.
 
 const (
-	// maxCommits bounds the commits that a save imports one by one.
-	maxCommits = 100
+	maxCommits = 100 // bounds the commits that a save imports one by one
 	// maxRaw bounds the bytes read of a commit, maxParents its parents, maxIdent the characters of names and addresses,
 	// and maxMessage those of messages.
 	maxRaw     = 64 << 10
 	maxParents = 16
 	maxIdent   = 100
 	maxMessage = 16 << 10
-	// maxRecord bounds the record commits that load reads.
-	maxRecord = 1000
+	maxRecord  = 1000 // bounds the record commits that load reads
 )
 
 // made is a commit made in a sandbox, as the sandbox describes it.

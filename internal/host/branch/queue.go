@@ -16,18 +16,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
 )
 
-// Saves of one sandbox wait in a queue, across processes. The process whose turn it is saves for all entries of the queue,
-// since their commands have ended before it reads the files; the others read its result. So thirty commands at once
-// take two saves.
+// Saves of one sandbox wait in a queue, across processes. The process whose turn it is saves for all entries of the queue, since their
+// commands have ended before it reads the files; the others read its result. So thirty commands at once take two saves.
 
 const (
-	// queueFolder is in the bare repository, with a directory for each sandbox.
-	queueFolder = "sandbox-agent-queue"
-	// look is the interval between two checks for a result.
-	look = 20 * time.Millisecond
-	// stale is the age at which a result without a reader is removed.
-	stale    = time.Hour
-	maxBatch = 1000
+	queueFolder = "sandbox-agent-queue" // in the bare repository, with a directory for each sandbox
+	look        = 20 * time.Millisecond // the interval between two checks for a result
+	stale       = time.Hour             // the age at which a result without a reader is removed
+	maxBatch    = 1000
 
 	suffixOf = ".ran"
 	doneOf   = ".saved"
@@ -47,8 +43,7 @@ type entry struct {
 type result struct {
 	SaveResult
 
-	// NotShown is the text of an ErrNotPublished.
-	NotShown string
+	NotShown string // the text of an ErrNotPublished
 }
 
 func (r *result) err() error {

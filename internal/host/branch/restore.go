@@ -79,8 +79,7 @@ func (b *Branch) StartOver(ctx context.Context) error {
 
 var ErrTagExists = errors.New("a checkpoint of that name exists")
 
-// Tag marks the last save with a commit and with the tag SANDBOX/NAME in the bare repository. The tag survives the
-// branch's deletion.
+// Tag marks the last save with a commit and with the tag SANDBOX/NAME in the bare repository. The tag survives the branch's deletion.
 func (b *Branch) Tag(ctx context.Context, name string) (commit string, err error) {
 	if !b.there(ctx) {
 		return "", fmt.Errorf("sandbox %s: %w", b.Sandbox, ErrNotFound)

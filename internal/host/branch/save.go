@@ -26,10 +26,8 @@ import (
 const BriefingFile = ".claude/sandbox-agent.md"
 
 const (
-	// saveTime bounds a save: 20,000 files take a second on a cold disk.
-	saveTime = 2 * time.Minute
-	// maxPack bounds the pack of a save, in bytes, maxLarge an untracked file, in KiB.
-	maxPack  = 2 << 30
+	saveTime = 2 * time.Minute // bounds a save: 20,000 files take a second on a cold disk
+	maxPack  = 2 << 30         // bounds the pack of a save, in bytes, maxLarge an untracked file, in KiB
 	maxLarge = 10 << 10
 	// maxSubject bounds a commit's first line, maxName a path in a message, in characters. The note has the full command.
 	maxSubject = 72
@@ -59,10 +57,9 @@ type CommandRecord struct {
 }
 
 type SaveResult struct {
-	Commit  string    // the new commit; "" if nothing has changed
-	Unsaved []Unsaved `json:"Left"`
-	// Unmerged are paths with unresolved conflicts, which are committed with their markers.
-	Unmerged []string
+	Commit   string    // the new commit; "" if nothing has changed
+	Unsaved  []Unsaved `json:"Left"`
+	Unmerged []string  // paths with unresolved conflicts, which are committed with their markers
 	// Notice, if not empty, says why commits made in the sandbox were not saved one by one.
 	Notice string
 	// Recreated reports that the clone was recreated since the last save; PreviousRef is the ref of the previous clone's commits.

@@ -60,9 +60,8 @@ func (t *Target) keepUntracked(ctx context.Context, what string, targets ...stri
 	return refuse(what, append(lost, inTheWay...))
 }
 
-// keepAside returns an error if stashing the user's changes, as `git merge --autostash` does, would lose files: it resets
-// the working tree to HEAD, over untracked files and over changed files that are marked as unchanged
-// (`git update-index --assume-unchanged`).
+// keepAside returns an error if stashing the user's changes, as `git merge --autostash` does, would lose files: it resets the working
+// tree to HEAD, over untracked files and over changed files that are marked as unchanged (`git update-index --assume-unchanged`).
 func (t *Target) keepAside(ctx context.Context, what string) error {
 	replaced := map[string]bool{} // paths, with whether it is a submodule
 	for _, args := range [][]string{{"--cached"}, nil} {

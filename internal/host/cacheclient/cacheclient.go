@@ -50,9 +50,8 @@ type Client struct {
 	Image, Isolation, OCIRuntime, CacheVolume string
 }
 
-// Do carries out one request. An error may come with the report of the part that was done. When ctx ends, the container
-// is stopped; when hard is closed, it is killed. archive follows the request, or is nil. Do returns after the container
-// was removed.
+// Do carries out one request. An error may come with the report of the part that was done. When ctx ends, the container is stopped; when
+// hard is closed, it is killed. archive follows the request, or is nil. Do returns after the container was removed.
 func (c *Client) Do(ctx context.Context, hard <-chan struct{}, verb string, req workorder.CacheRequest,
 	archive io.Reader,
 ) (*workorder.CacheReport, error) {

@@ -25,9 +25,8 @@ const (
 	appearTimeout = 3 * time.Minute
 	// orphanTimeout is appearTimeout if the CLI has died: the engine may still carry out its last request.
 	orphanTimeout = 3 * time.Second
-	// engineGone is longer than the CLI waits, so that a restart of the engine costs no push.
-	engineGone = 2 * time.Minute
-	pollPause  = 200 * time.Millisecond
+	engineGone    = 2 * time.Minute // longer than the CLI waits, so that a restart of the engine costs no push
+	pollPause     = 200 * time.Millisecond
 )
 
 type watcher struct {

@@ -114,8 +114,7 @@ func (f *Finder) appCredential(ctx context.Context, remote string) (*workorder.G
 type ForgeToken struct {
 	Token string // empty if there is none
 	From  string // its source: a variable, or a program
-	// Renew reports that Token is an installation token of the App, valid for an hour.
-	Renew bool
+	Renew bool   // Token is an installation token of the App, valid for an hour
 }
 
 // Forge returns the token for the API of the forge with a repository's pull requests. It is the token for the repository over HTTPS,

@@ -165,8 +165,7 @@ func (l *Launcher) refused(ctx context.Context, rec *taskstore.Record, cause err
 		!errors.Is(cause, ErrStopped) && !errors.Is(cause, ErrTaskBusy) && !l.mayLive(ctx, rec)
 }
 
-// refuse ends a run for which no box was started. A refused run leaves no record and no output. The caller holds the task's
-// lock.
+// refuse ends a run for which no box was started. A refused run leaves no record and no output. The caller holds the task's lock.
 func (l *Launcher) refuse(ctx context.Context, rec *taskstore.Record, made footprint, cause error) (*workorder.Result, error) {
 	looked, cancel := context.WithTimeout(ctx, CollectTimeout)
 	defer cancel()

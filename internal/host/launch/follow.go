@@ -124,8 +124,7 @@ func stopping(ctx context.Context) string {
 	return fmt.Sprintf("%s: %s; press Ctrl-C after 2 s to kill the sandbox", by, what)
 }
 
-// killAfter is the time from the stop of an overdue box to its kill, and between kills: a healthy engine has killed the box
-// by then.
+// killAfter is the time from the stop of an overdue box to its kill, and between kills: a healthy engine has killed the box by then.
 const killAfter = 2 * runtime.StopTimeout
 
 // hasLanded reports whether the box has reported the end of its landing.

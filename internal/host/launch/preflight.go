@@ -67,8 +67,7 @@ func CheckEngine(ctx context.Context, engine runtime.Runtime, j *job.Job) (runti
 	return info, err
 }
 
-// leastAPI is the minor version of the Docker API of Docker 20.10, the first with private cgroup namespaces, which confine a
-// box.
+// leastAPI is the minor version of the Docker API of Docker 20.10, the first with private cgroup namespaces, which confine a box.
 const leastAPI = 41
 
 func tooOld(api string) bool {

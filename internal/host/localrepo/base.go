@@ -335,8 +335,7 @@ func remote(s string) string {
 	return strings.ToLower(host) + "/" + strings.TrimSuffix(strings.Trim(path, "/"), ".git")
 }
 
-// BelongsTo reports whether repo, a path or a URL, is the repository of the working tree at top, or the one that top is
-// a clone of.
+// BelongsTo reports whether repo, a path or a URL, is the repository of the working tree at top, or the one that top is a clone of.
 func BelongsTo(ctx context.Context, repo, top string) bool {
 	if filepath.IsAbs(repo) {
 		return RepoRoot(repo) == top || Same(ctx, repo, top)

@@ -18,12 +18,10 @@ import (
 )
 
 const (
-	uploadPack  = "git-upload-pack"
-	receivePack = "git-receive-pack"
-	// serviceTimeout bounds one request: a clone of gigabytes.
-	serviceTimeout = 30 * time.Minute
-	// serviceGrace is git's time for a cleanup after the client's disconnect.
-	serviceGrace = 2 * time.Second
+	uploadPack     = "git-upload-pack"
+	receivePack    = "git-receive-pack"
+	serviceTimeout = 30 * time.Minute // bounds one request: a clone of gigabytes
+	serviceGrace   = 2 * time.Second  // git's time for a cleanup after the client's disconnect
 )
 
 type Options struct {

@@ -309,8 +309,7 @@ func objectID(kind, content string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TaskRefs returns the objects of a task's refs by full name: the branches that can be its own, and all refs below
-// workorder.TaskRefs.
+// TaskRefs returns the objects of a task's refs by full name: the branches that can be its own, and all refs below workorder.TaskRefs.
 func (r *Repo) TaskRefs(ctx context.Context, taskID string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()

@@ -25,8 +25,7 @@ const (
 	registryBase = "ubuntu:24.04"
 	// baseRepository is the name of bases from a package archive, and of bases that an administrator adds with `docker tag`.
 	baseRepository = "sandbox-agent/base"
-	// answerDeadline bounds the wait for a registry's first answer.
-	answerDeadline = 20 * time.Second
+	answerDeadline = 20 * time.Second // bounds the wait for a registry's first answer
 )
 
 // base returns the base image: a local one, else the registry's, else a new one from the package archive.

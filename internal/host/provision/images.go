@@ -42,21 +42,18 @@ type Images struct {
 
 // BuiltImage is an image built by this program, or based on one.
 type BuiltImage struct {
-	ID   string   `json:"id"`
-	Name string   `json:"name"` // the tag from this program; "" if it has none
-	Tags []string `json:"tags"`
-	// Own reports that all tags are from this program.
-	Own bool `json:"own"`
-	// Used reports that a running or stopped container uses it.
-	Used    bool   `json:"used"`
-	Version string `json:"version"`
-	Created string `json:"created"`
-	Bytes   int64  `json:"bytes"`
-	Current bool   `json:"current"` // used by new sandboxes
+	ID      string   `json:"id"`
+	Name    string   `json:"name"` // the tag from this program; "" if it has none
+	Tags    []string `json:"tags"`
+	Own     bool     `json:"own"`  // all tags are from this program
+	Used    bool     `json:"used"` // a running or stopped container uses it
+	Version string   `json:"version"`
+	Created string   `json:"created"`
+	Bytes   int64    `json:"bytes"`
+	Current bool     `json:"current"` // used by new sandboxes
 	// Prepared has the packages and tools installed for projects; "" for other images.
 	Prepared string `json:"prepared,omitempty"`
-	// Old reports that new sandboxes do not use a prepared image any longer.
-	Old bool `json:"old,omitempty"`
+	Old      bool   `json:"old,omitempty"` // new sandboxes do not use a prepared image any longer
 }
 
 func (i Images) options(name string, progress func(workorder.Event)) Options {

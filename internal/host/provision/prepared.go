@@ -28,10 +28,9 @@ const (
 )
 
 const (
-	PreparedAge = 30 * 24 * time.Hour // after it the image is replaced, for security updates
-	maxPrepared = 8 << 30             // bytes of installed files
-	// prepareDeadline bounds the build and the wait for another process.
-	prepareDeadline = 30 * time.Minute
+	PreparedAge     = 30 * 24 * time.Hour // after it the image is replaced, for security updates
+	maxPrepared     = 8 << 30             // bytes of installed files
+	prepareDeadline = 30 * time.Minute    // bounds the build and the wait for another process
 	// keyBytes is the length of the key in an image's name. It must resist collisions: a repository chooses the content.
 	keyBytes    = 16
 	memoryShare = 2 // a build may use the machine's memory divided by this

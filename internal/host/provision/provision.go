@@ -36,9 +36,8 @@ const ( // labels of the images
 )
 
 const (
-	askDeadline = 15 * time.Second // for a request that the engine answers from memory
-	// buildDeadline bounds one build: about 800 MB of packages on a slow connection.
-	buildDeadline = 40 * time.Minute
+	askDeadline   = 15 * time.Second // for a request that the engine answers from memory
+	buildDeadline = 40 * time.Minute // bounds one build: about 800 MB of packages on a slow connection
 )
 
 // Engine is the part of the Docker API for builds; docker.Client and *client.Client implement it.
@@ -221,14 +220,11 @@ func architecture(ctx context.Context, engine Engine, given string) (string, err
 
 // Built is an image built by this program, or one based on it, which inherits the labels.
 type Built struct {
-	ID string
-	// Name is the tag from this program; "" if it has none.
-	Name string
-	Tags []string
-	// Own reports that it has tags, and that all are from this program.
-	Own bool
-	// Prepared has the packages and tools installed for projects; "" for other images.
-	Prepared string
+	ID       string
+	Name     string // the tag from this program; "" if it has none
+	Tags     []string
+	Own      bool   // it has tags, and that all are from this program
+	Prepared string // has the packages and tools installed for projects; "" for other images
 	From     string // for a prepared image, the id of its base
 	Hash     string
 	Version  string

@@ -18,8 +18,7 @@ var ErrUnsupported = errors.New("not supported by this runtime")
 
 // Copier moves files between the host and a running or stopped box.
 type Copier interface {
-	// CopyOut returns a directory or file of the box as a tar stream whose names start with its base name. The caller closes
-	// it.
+	// CopyOut returns a directory or file of the box as a tar stream whose names start with its base name. The caller closes it.
 	CopyOut(ctx context.Context, id, path string) (io.ReadCloser, error)
 	// CopyIn unpacks a tar stream into an existing directory of the box.
 	CopyIn(ctx context.Context, id, dir string, tarball io.Reader) error

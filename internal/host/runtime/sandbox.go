@@ -63,8 +63,7 @@ const (
 )
 
 const (
-	// LabelSandbox has the name of a standalone sandbox.
-	LabelSandbox = "sandbox-agent.sandbox"
+	LabelSandbox = "sandbox-agent.sandbox" // has the name of a standalone sandbox
 	// LabelSnapshot is of images that are files of such sandboxes, and has the snapshot's name.
 	LabelSnapshot = "sandbox-agent.snapshot"
 )
@@ -78,10 +77,9 @@ type Limits struct {
 
 // SandboxSpec describes a standalone sandbox to create.
 type SandboxSpec struct {
-	Name  string // on the engine, or in the state directory
-	Image string
-	// Root is a directory from which a jail takes its programs; "" means the host's.
-	Root   string
+	Name   string // on the engine, or in the state directory
+	Image  string
+	Root   string // a directory from which a jail takes its programs; "" means the host's
 	Labels map[string]string
 	// Guest returns the guest's program for an architecture, named as Go names it.
 	Guest  func(ctx context.Context, arch string) ([]byte, error)
@@ -91,8 +89,7 @@ type SandboxSpec struct {
 	OCIRuntime  string // if empty the engine's default
 	Limits
 	Mounts []Mount
-	// Box is the order with its secrets for runtime box; nil for other runtimes.
-	Box *workorder.Envelope
+	Box    *workorder.Envelope // the order with its secrets for runtime box; nil for other runtimes
 	// Bundle is the path on the host of a git bundle with the order's repository; "" if it is not a repository of the host.
 	Bundle string
 	// Throwaway removes the sandbox with its files when it ends.

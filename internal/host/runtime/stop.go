@@ -14,8 +14,7 @@ const stopPoll = 100 * time.Millisecond
 type Stopper struct {
 	// Find returns the box; nil if there is none to stop, ErrCreating while it is being created.
 	Find func(context.Context) (*Instance, error)
-	// Stop is Runtime.Stop.
-	Stop func(ctx context.Context, id string, grace time.Duration) error
+	Stop func(ctx context.Context, id string, grace time.Duration) error // Runtime.Stop
 	// Failed receives the error of a failed stop, unless the stop's context has ended.
 	Failed func(error)
 

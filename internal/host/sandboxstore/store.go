@@ -76,7 +76,7 @@ func (s *Store) Load(name string) (rec Record, err error) {
 // Creation describes a command that creates or recreates a sandbox. If that command is killed, the next one completes it.
 type Creation struct {
 	Record
-	// New means that the sandbox did not exist before, so that nobody owns its worktree.
+	// New means that the sandbox did not exist before, so that its worktree has no owner.
 	New      bool   `json:"new,omitempty"`
 	Snapshot string `json:"snapshot,omitempty"` // the image to use instead of the spec's
 	Restore  bool   `json:"restore,omitempty"`  // restore what was saved of the former sandbox

@@ -1,5 +1,4 @@
-// Package statedir finds the state directory, writes its files atomically and durably, and identifies processes whose
-// ids may be reused.
+// Package statedir finds the state directory, writes its files atomically and durably, and identifies processes whose ids may be reused.
 package statedir
 
 import (

@@ -23,13 +23,11 @@ import (
 )
 
 const (
-	// helloTime bounds the first answer: an engine may need a second to provide the stream.
-	helloTime = 20 * time.Second
+	helloTime = 20 * time.Second // bounds the first answer: an engine may need a second to provide the stream
 	// A stream without answers to pings is dead: engines may forget to close it.
 	pingAfter = 15 * time.Second
 	pingTime  = 15 * time.Second
-	// poolTime bounds the transport's registration of the stream for the next request.
-	poolTime = time.Second
+	poolTime  = time.Second // bounds the transport's registration of the stream for the next request
 	// Receive buffers in bytes, for a slow stream.
 	streamBuffer = 4 << 20
 	connBuffer   = 16 << 20

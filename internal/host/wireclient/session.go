@@ -58,8 +58,7 @@ func (c *Client) InterruptSession(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodPost, of(wire.PathSessionInterrupt, id), nil)
 }
 
-// RunCell runs code in an interpreter and hands on what comes; show may be nil. When ctx ends or a writer fails, the cell is
-// interrupted.
+// RunCell runs code in an interpreter and hands on what comes; show may be nil. When ctx ends or a writer fails, the cell is interrupted.
 func (c *Client) RunCell(
 	ctx context.Context, id string, cell wire.Cell, code io.Reader, stdout, stderr io.Writer, show func(wire.Display),
 ) (end wire.CellEnd, err error) {

@@ -75,8 +75,7 @@ func (w *Worktree) Tree() string { return filepath.Join(w.dir, "tree") }
 // own is the git directory that the sandbox sees.
 func (w *Worktree) own() string { return filepath.Join(w.dir, "git") }
 
-// Add creates the worktree from ref. Its files belong to uid:gid, or to the caller if uid is -1. After an error nothing
-// is left.
+// Add creates the worktree from ref. Its files belong to uid:gid, or to the caller if uid is -1. After an error nothing is left.
 func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []Mount, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()

@@ -19,8 +19,7 @@ import (
 // Job is everything that a run needs.
 type Job struct {
 	Order workorder.Order
-	// Title is the task in lists; empty means its text.
-	Title string
+	Title string // the task in lists; empty means its text
 	// Secrets reads the values of Order.SecretNames. It is called once, when everything else is ready for the box; nil if there
 	// are no secrets.
 	Secrets func(context.Context) (map[string]string, error)
@@ -28,15 +27,13 @@ type Job struct {
 	// ForgeToken opens the pull request. It is empty if App opens it, or without a token or pull request.
 	ForgeToken string
 	// App renews credentials that expire; nil if there is none.
-	App *workorder.ForgeApp
-	// LocalRepo is the top directory of a repository on the host; empty for a remote one.
-	LocalRepo string
-	Owner     string
-	OutDir    string // parent of the task's output directory; empty for the state directory
-	Keep      bool
-	Detach    bool
-	// Attempt is the lowest number for this attempt; 0 if no previous attempt is known.
-	Attempt         int
+	App             *workorder.ForgeApp
+	LocalRepo       string // the top directory of a repository on the host; empty for a remote one
+	Owner           string
+	OutDir          string // parent of the task's output directory; empty for the state directory
+	Keep            bool
+	Detach          bool
+	Attempt         int               // the lowest number for this attempt; 0 if no previous attempt is known
 	Request         taskstore.Request // saved for later attempts at the task
 	Bundle, Archive string            // files of earlier attempts for the box
 	Notes           []string          // ordinary decisions made while the job was resolved

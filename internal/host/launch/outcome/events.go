@@ -18,8 +18,7 @@ import (
 // maxLine bounds a line of the record. The largest event has a whole result; a longer line is dropped to bound memory.
 const maxLine = 16 << 20
 
-// Recorder writes each of the run's events once to events.jsonl, as it arrives, and shows it. It can continue the file of a
-// dead process.
+// Recorder writes each of the run's events once to events.jsonl, as it arrives, and shows it. It can continue the file of a dead process.
 type Recorder struct {
 	f      *os.File  // nil if events are only shown
 	last   int64     // highest Seq in the file

@@ -14,13 +14,11 @@ import (
 )
 
 const (
-	// answerTimeout bounds a request that engines answer within seconds, also on a loaded machine.
-	answerTimeout = time.Minute
+	answerTimeout = time.Minute      // bounds a request that engines answer within seconds, also on a loaded machine
 	commitTime    = 15 * time.Minute // for gigabytes
 	// abandonTime bounds the wait for the creation of a container after the caller's context has ended.
-	abandonTime = 3 * time.Second
-	// abandonedTime bounds the cleanup for a caller whose context has ended.
-	abandonedTime = 5 * time.Second
+	abandonTime   = 3 * time.Second
+	abandonedTime = 5 * time.Second // bounds the cleanup for a caller whose context has ended
 	// stateEvery is the interval of checks whether the container of a stream that is being opened still exists.
 	stateEvery = time.Second
 )

@@ -28,18 +28,15 @@ import (
 )
 
 const (
-	// pingTimeout bounds the first contact: the socket's process may hang.
-	pingTimeout = 10 * time.Second
-	// listTimeout bounds a list of containers: a loaded engine takes seconds.
-	listTimeout = 30 * time.Second
+	pingTimeout = 10 * time.Second // bounds the first contact: the socket's process may hang
+	listTimeout = 30 * time.Second // bounds a list of containers: a loaded engine takes seconds
 	// createTimeout bounds creating or starting a container, which takes seconds on a loaded machine.
 	createTimeout = 2 * time.Minute
 	removeTimeout = 30 * time.Second // of a cleanup
 	// handOverTime bounds the wait until the engine reports that it has passed on the order. It usually reports at once, but
 	// after a slow attachment only when the box ends.
 	handOverTime = time.Second
-	// stopSlack is the time beyond the grace for the engine to report a stop.
-	stopSlack = 20 * time.Second
+	stopSlack    = 20 * time.Second // the time beyond the grace for the engine to report a stop
 	// removeWait bounds the wait for a removal by another process: the engine may have to kill a box and delete many layers.
 	removeWait = 60 * time.Second
 	removePoll = 50 * time.Millisecond

@@ -25,9 +25,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// sandboxCaps are all capabilities of a standalone sandbox: the engine's defaults, which packages need, without NET_RAW (forged
-// packets), MKNOD (device nodes), SETFCAP (file capabilities) and AUDIT_WRITE (the host's audit log). Commands of users other
-// than root have none.
+// sandboxCaps are all capabilities of a standalone sandbox: the engine's defaults, which packages need, without NET_RAW (forged packets),
+// MKNOD (device nodes), SETFCAP (file capabilities) and AUDIT_WRITE (the host's audit log). Commands of users other than root have none.
 var sandboxCaps = []string{
 	"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
 }
