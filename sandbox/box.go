@@ -9,25 +9,21 @@ import (
 // BoxSpec configures a box. It omits the fields that Spec has itself: image, network mode and most limits. Its JSON has the
 // names of workorder.BoxSpec.
 type BoxSpec struct {
-	// Isolation is "confined", the default, or "privileged".
-	Isolation string `json:"isolation,omitempty"`
+	Isolation string `json:"isolation,omitempty"` // "confined", the default, or "privileged"
 	// Supabase starts the Supabase stack of the repository.
 	Supabase bool              `json:"supabase,omitempty"`
 	Services []Service         `json:"services,omitempty"`
-	Env      map[string]string `json:"env,omitempty"` // Spec.Env takes precedence
-	// ImageEnv is like Spec.ImageEnv.
-	ImageEnv map[string]string `json:"image_env,omitempty"`
+	Env      map[string]string `json:"env,omitempty"`       // Spec.Env takes precedence
+	ImageEnv map[string]string `json:"image_env,omitempty"` // like Spec.ImageEnv
 	// SecretNames lists the names in Secrets.Values.
 	SecretNames []string `json:"secret_names,omitempty"`
 	// SecretUses has the consumers of secrets by name: commands (the default), setup, agent, validate or gateway.
 	SecretUses map[string]string `json:"secret_uses,omitempty"`
 	Gateway    Gateway           `json:"gateway,omitzero"`
-	// Packages are packages of the distribution.
-	Packages []string `json:"packages,omitempty"`
+	Packages   []string          `json:"packages,omitempty"` // packages of the distribution
 	// Tools are the requested versions by tool: a version, a prefix of one, or a range.
 	Tools map[string]string `json:"tools,omitempty"`
-	// Setup has the shell commands that prepare the repository.
-	Setup []string `json:"setup,omitempty"`
+	Setup []string          `json:"setup,omitempty"` // has the shell commands that prepare the repository
 	// Found reports that services, packages, tools and setup were detected in the repository: a failure is then a warning.
 	Found bool `json:"found,omitempty"`
 	// SetupAsked reports that the user requested the setup commands nevertheless: a failure is an error.
@@ -38,12 +34,10 @@ type BoxSpec struct {
 
 // BoxNetwork configures the network of a box in addition to Spec.Network and Spec.Allow.
 type BoxNetwork struct {
-	// Allow has rules in addition to Spec.Allow.
-	Allow []string `json:"allow,omitempty"`
+	Allow []string `json:"allow,omitempty"` // has rules in addition to Spec.Allow
 	// Learn, only with NetworkRestricted, allows every host with a name and reports what would be refused.
-	Learn bool `json:"learn,omitempty"`
-	// DNS are the addresses of resolvers; empty means the engine's.
-	DNS []string `json:"dns,omitempty"`
+	Learn bool     `json:"learn,omitempty"`
+	DNS   []string `json:"dns,omitempty"` // the addresses of resolvers; empty means the engine's
 }
 
 // BoxLimits apply in addition to Limits.
@@ -72,8 +66,7 @@ type Service struct {
 
 // Healthcheck is a command that runs in the service's container.
 type Healthcheck struct {
-	// Test is argv; a single element is run by the container's shell.
-	Test            []string `json:"test"`
+	Test            []string `json:"test"` // argv; a single element is run by the container's shell
 	IntervalSeconds float64  `json:"interval_seconds,omitempty"`
 	TimeoutSeconds  float64  `json:"timeout_seconds,omitempty"`
 	Retries         int      `json:"retries,omitempty"`
@@ -81,9 +74,8 @@ type Healthcheck struct {
 
 // Gateway configures the gateway to models.
 type Gateway struct {
-	Routes []ModelRoute `json:"routes,omitempty"`
-	// RequestsPerMinute limits all routes together; 0 means no limit.
-	RequestsPerMinute int `json:"requests_per_minute,omitempty"`
+	Routes            []ModelRoute `json:"routes,omitempty"`
+	RequestsPerMinute int          `json:"requests_per_minute,omitempty"` // limits all routes together; 0 means no limit
 	// ProviderTools allows tools that the provider runs itself; nil means only with NetworkFull.
 	ProviderTools *bool `json:"provider_tools,omitempty"`
 	// Prices override the built-in table, by model.
@@ -92,11 +84,9 @@ type Gateway struct {
 
 // ModelRoute is the server of a model API.
 type ModelRoute struct {
-	// API is anthropic or openai.
-	API     string `json:"api"`
-	BaseURL string `json:"base_url"`
-	// Keys are the secrets with keys of this API.
-	Keys []string `json:"keys,omitempty"`
+	API     string   `json:"api"` // anthropic or openai
+	BaseURL string   `json:"base_url"`
+	Keys    []string `json:"keys,omitempty"` // the secrets with keys of this API
 }
 
 // ModelPrice is in US dollars per million tokens.
@@ -113,16 +103,13 @@ type GitCredential struct {
 	Token      string
 	SSHKey     string
 	KnownHosts string
-	// CA is the only accepted authority of the remote's certificate, in PEM; "" means the box's authorities.
-	CA string
-	// Renew reports that Token expires after an hour.
-	Renew bool
+	CA         string // the only accepted authority of the remote's certificate, in PEM; "" means the box's authorities
+	Renew      bool   // Token expires after an hour
 }
 
 // Secrets are the secrets of a box. They are not part of its Spec, and no label or file of the host contains them.
 type Secrets struct {
-	// Values has the secrets by the names in Spec.Box.SecretNames.
-	Values map[string]string
+	Values map[string]string // has the secrets by the names in Spec.Box.SecretNames
 	// Git opens the repository; nil if it needs no credential.
 	Git *GitCredential
 }

@@ -29,18 +29,14 @@ type CommandRecord struct {
 
 // SaveResult is the outcome of Save.
 type SaveResult struct {
-	// Commit is the new commit; "" if nothing has changed.
-	Commit string
-	// Unsaved are paths that were not committed: large untracked files, unreadable files, names that git refuses, and
-	// submodules with own files or commits. From SaveUncommitted they include branches and stashes that exist only in the
-	// clone.
-	Unsaved []Unsaved
-	// Unmerged are the paths of unresolved conflicts, which are committed with their markers.
-	Unmerged []string
+	Commit string // the new commit; "" if nothing has changed
+	// Unsaved are paths that were not committed: large untracked files, unreadable files, names that git refuses, and submodules with own
+	// files or commits. From SaveUncommitted they include branches and stashes that exist only in the clone.
+	Unsaved  []Unsaved
+	Unmerged []string // the paths of unresolved conflicts, which are committed with their markers
 	// Notice, if not empty, says how commits made in the sandbox were saved other than one by one.
-	Notice string
-	// PreviousRef is the ref of earlier commits if the clone was recreated since the last save.
-	PreviousRef string
+	Notice      string
+	PreviousRef string // the ref of earlier commits if the clone was recreated since the last save
 }
 
 // Unsaved is a path or branch of the clone that is not saved, with the reason.

@@ -25,12 +25,9 @@ var Shells = []string{"sh", "bash", "zsh", "ash"}
 type Command struct {
 	// Argv is the program and its arguments. No shell interprets it.
 	Argv []string
-	// Dir is the working directory, absolute or relative to the sandbox's; "" means the sandbox's.
-	Dir string
-	// Env has NAME=value entries, added to the sandbox's environment.
-	Env []string
-	// Stdin is copied to the command; nil means empty input. A read of Stdin that is pending when the command ends is
-	// not waited for.
+	Dir  string   // the working directory, absolute or relative to the sandbox's; "" means the sandbox's
+	Env  []string // has NAME=value entries, added to the sandbox's environment
+	// Stdin is copied to the command; nil means empty input. A read of Stdin that is pending when the command ends is not waited for.
 	Stdin io.Reader
 	// Timeout ends the command and every process it started, including detached ones; 0 means no timeout. The sandbox
 	// measures it. If the sandbox does not answer within some seconds after it, Wait returns without it.
@@ -53,14 +50,12 @@ type Size struct{ Rows, Cols uint16 }
 type ExitStatus struct {
 	// ExitCode is a shell's: 128+n after signal n, 127 program not found, 126 not executable. Of a cell it is 0, 1 after an
 	// exception, or the code's exit code; for bash that of the last command.
-	ExitCode int `json:"exit_code"`
-	// Signal is the signal that ended the command; 0 if none did.
-	Signal   syscall.Signal `json:"signal,omitempty"`
+	ExitCode int            `json:"exit_code"`
+	Signal   syscall.Signal `json:"signal,omitempty"` // the signal that ended the command; 0 if none did
 	TimedOut bool           `json:"timed_out"`
 	// OutOfMemory reports that the kernel killed the command, or a process it started, at the sandbox's memory limit.
 	OutOfMemory bool `json:"out_of_memory"`
-	// Truncated reports that the output exceeded MaxOutput.
-	Truncated bool `json:"truncated"`
+	Truncated   bool `json:"truncated"` // the output exceeded MaxOutput
 	// Reason is why the command did not start, or why its end is unknown; otherwise "".
 	Reason string `json:"error,omitempty"`
 }
@@ -71,8 +66,7 @@ type RunResult struct {
 	Stdout   []byte // set by Run; with a Terminal all output
 	Stderr   []byte
 	Duration time.Duration
-	// ID is the command's id, for Attach.
-	ID string
+	ID       string // the command's id, for Attach
 }
 
 // Check validates the command. Its error is an ErrInvalidSpec with all mistakes.

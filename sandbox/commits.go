@@ -15,11 +15,10 @@ var ErrMergeConflict = branch.ErrConflict
 
 // Commit is a commit of a Branch.
 type Commit struct {
-	ID      string
-	Time    time.Time
-	Subject string
-	// Commands are those whose changes the commit has, and later ones that changed nothing.
-	Commands []CommandRecord
+	ID       string
+	Time     time.Time
+	Subject  string
+	Commands []CommandRecord // those whose changes the commit has, and later ones that changed nothing
 }
 
 // stored returns the branch as Save stores it. It is empty before the first Save.

@@ -69,10 +69,9 @@ func targetOf(source string, folder bool, path string, there *fs.FileMode) (targ
 	return target{dir, name}, nil
 }
 
-// CopyIn copies a file or directory of the host into the sandbox, with its permissions; links in a directory stay
-// links. If path is a directory, the copy goes into it under the source's name, or with local ending in "/." as its
-// content. Otherwise path names the copy, in an existing directory. Existing files are replaced, existing directories
-// are merged.
+// CopyIn copies a file or directory of the host into the sandbox, with its permissions; links in a directory stay links. If path is a
+// directory, the copy goes into it under the source's name, or with local ending in "/." as its content. Otherwise path names the copy,
+// in an existing directory. Existing files are replaced, existing directories are merged.
 func (f *Files) CopyIn(ctx context.Context, local, path string) (CopyResult, error) {
 	info, err := os.Stat(local)
 	if err != nil {
@@ -137,10 +136,9 @@ func (f *Files) fileIn(ctx context.Context, local, path string) (CopyResult, err
 	return CopyResult{Files: 1, Bytes: src.n}, nil
 }
 
-// CopyOut copies a file or directory of the sandbox to the host. The destination follows the rules of CopyIn; the umask
-// applies. It does not trust the sandbox: it writes nothing outside of the copy and skips links that lead out of it.
-// More than MaxCopyFiles files or MaxCopyBytes bytes are an ErrTooLarge. After an error the copy may be incomplete, but
-// has no partial file.
+// CopyOut copies a file or directory of the sandbox to the host. The destination follows the rules of CopyIn; the umask applies. It does
+// not trust the sandbox: it writes nothing outside of the copy and skips links that lead out of it. More than MaxCopyFiles files or
+// MaxCopyBytes bytes are an ErrTooLarge. After an error the copy may be incomplete, but has no partial file.
 func (f *Files) CopyOut(ctx context.Context, path, local string) (CopyResult, error) {
 	info, err := f.Stat(ctx, path)
 	if err != nil {

@@ -17,9 +17,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/worktree"
 )
 
-// A named sandbox is complete when it has its clone and its saved work. sandboxstore.Creation is written before a sandbox is
-// created and removed last. A command that finds one without a holder of the name's lock recreates the sandbox: no user
-// command has run in it yet.
+// A named sandbox is complete when it has its clone and its saved work. sandboxstore.Creation is written before a sandbox is created and
+// removed last. A command that finds one without a holder of the name's lock recreates the sandbox: no user command has run in it yet.
 
 // errIncomplete means that a sandbox must be completed before use, by a command that may start it.
 var errIncomplete = errors.New("creation interrupted: the next command in it completes it")
@@ -105,8 +104,7 @@ func (l *lookup) taken(ctx context.Context, p *backend, name string) error {
 	return nil
 }
 
-// build creates a sandbox whose creation record exists, and stores its record. With an error it returns the sandbox if
-// that exists.
+// build creates a sandbox whose creation record exists, and stores its record. With an error it returns the sandbox if that exists.
 func (cr *creator) build(ctx context.Context, r runtime.SandboxRuntime, s Spec, c sandboxstore.Creation) (*instance, error) {
 	in, err := cr.make(ctx, r, s, c.Snapshot)
 	if err != nil {
@@ -189,8 +187,7 @@ func currentBase(ctx context.Context, s Spec) string {
 	return s.Ref
 }
 
-// abandon removes leftovers of a killed command that created a new sandbox, which is unused. The caller holds the
-// name's lock.
+// abandon removes leftovers of a killed command that created a new sandbox, which is unused. The caller holds the name's lock.
 func (cr *creator) abandon(ctx context.Context, name string) error {
 	c, begun := cr.kept.Begun(name)
 	if !begun {

@@ -57,9 +57,8 @@ const highestPort = 65535
 // ErrPortUnavailable means that a port of the host is unavailable.
 var ErrPortUnavailable = errors.New("port unavailable")
 
-// Expose serves a port of the sandbox on the host's loopback, in any network mode. A local port of 0 means any free
-// one. While nothing listens in the sandbox, or it is stopped, connections are closed at once. ctx bounds the call, not
-// the endpoint.
+// Expose serves a port of the sandbox on the host's loopback, in any network mode. A local port of 0 means any free one. While nothing
+// listens in the sandbox, or it is stopped, connections are closed at once. ctx bounds the call, not the endpoint.
 func (e *Endpoints) Expose(ctx context.Context, port, local int) (*Endpoint, error) {
 	if port < 1 || port > highestPort || local < 0 || local > highestPort {
 		return nil, fmt.Errorf("port %d at %d: %w: ports are 1 to %d", port, local, ErrInvalidSpec, highestPort)
@@ -71,8 +70,7 @@ func (e *Endpoints) Expose(ctx context.Context, port, local int) (*Endpoint, err
 	return &Endpoint{Port: port, Local: l.Addr(), e: l}, nil
 }
 
-// DialPort connects to a port of the sandbox's loopback. It never starts the sandbox: nothing listens in one that has just
-// started.
+// DialPort connects to a port of the sandbox's loopback. It never starts the sandbox: nothing listens in one that has just started.
 func (e *Endpoints) DialPort(ctx context.Context, port int) (net.Conn, error) {
 	var conn net.Conn
 	err := e.in.useAsItIs(ctx, func(client *wireclient.Client) (err error) {

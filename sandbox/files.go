@@ -17,8 +17,7 @@ import (
 var (
 	// ErrPermission means that the sandbox's user may not access a file.
 	ErrPermission = errors.New("permission denied for the sandbox's user")
-	// ErrFileType means that a file is of the wrong type, such as a directory instead of a file, or a device, pipe or
-	// socket.
+	// ErrFileType means that a file is of the wrong type, such as a directory instead of a file, or a device, pipe or socket.
 	ErrFileType = errors.New("wrong file type")
 	// ErrLimitReached means that the sandbox's disk is full or its process limit is reached.
 	ErrLimitReached = errors.New("disk or process limit of the sandbox reached")
@@ -57,8 +56,7 @@ func fileInfo(i wire.FileInfo) FileInfo {
 
 // WriteOptions control how a file or directory is created.
 type WriteOptions struct {
-	// Mode has the permissions; nil keeps those of an existing file and means 0644 for a new file, 0755 for a new
-	// directory.
+	// Mode has the permissions; nil keeps those of an existing file and means 0644 for a new file, 0755 for a new directory.
 	Mode *fs.FileMode
 	// Parents creates missing parent directories.
 	Parents bool
@@ -178,9 +176,8 @@ func (f *Files) TarOut(ctx context.Context, path string, w io.Writer) error {
 	})
 }
 
-// TarIn unpacks a tar in a directory. It writes nothing outside of the directory or through links in it, and skips
-// devices and pipes. The sandbox's user owns the files. After an error the files may be incomplete, but no file is
-// partial.
+// TarIn unpacks a tar in a directory. It writes nothing outside of the directory or through links in it, and skips devices and pipes. The
+// sandbox's user owns the files. After an error the files may be incomplete, but no file is partial.
 func (f *Files) TarIn(ctx context.Context, path string, r io.Reader) error {
 	_, err := f.tarIn(ctx, path, r)
 	return err
@@ -229,8 +226,7 @@ type WatchOptions struct {
 	Recursive bool
 }
 
-// Watch watches a file or directory. It reports every change made after it returns. The end of ctx ends it. The caller must call
-// Close.
+// Watch watches a file or directory. It reports every change made after it returns. The end of ctx ends it. The caller must call Close.
 func (f *Files) Watch(ctx context.Context, path string, o WatchOptions) (*Watch, error) {
 	w, err := fileQuery(ctx, f, func(c wireclient.Files) (*wireclient.Watch, error) {
 		return c.Watch(ctx, wireclient.FileQuery{Path: path, All: o.Recursive})

@@ -21,8 +21,7 @@ const (
 	GCRemoveSandbox = runtime.GCRemoveSandbox
 	// GCWriteRecord rewrites the record of an existing sandbox.
 	GCWriteRecord = runtime.GCWriteRecord
-	// GCForgetSandbox forgets a sandbox whose container was removed. It needs Force, since the next use would recreate
-	// the sandbox.
+	// GCForgetSandbox forgets a sandbox whose container was removed. It needs Force, since the next use would recreate the sandbox.
 	GCForgetSandbox = runtime.GCForgetSandbox
 	// GCCloseEndpoints closes the endpoints of an unknown sandbox.
 	GCCloseEndpoints = runtime.GCCloseEndpoints

@@ -17,8 +17,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// instance is what this program knows of one sandbox, whether its container or jail exists or only its record, with the
-// connection to it.
+// instance is what this program knows of one sandbox, whether its container or jail exists or only its record, with the connection to it.
 type instance struct {
 	c           *creator // recreates a missing sandbox
 	spec        Spec

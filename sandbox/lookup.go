@@ -211,16 +211,12 @@ type Info struct {
 	Image   string    `json:"image,omitempty"`
 	Created time.Time `json:"created"`
 	// Own reports that it belongs to this state directory. Others are listed only with Options.AllUsers.
-	Own bool `json:"own"`
-	// Owner is the other state directory to which it belongs.
-	Owner string `json:"owner,omitempty"`
-	// Error is why its record cannot be read.
-	Error string `json:"error,omitempty"`
-	// Snapshot is the snapshot it was made from, if not from the image.
-	Snapshot string `json:"snapshot,omitempty"`
-	// Engine is the engine of a sandbox in StateOtherEngine.
-	Engine string `json:"engine,omitempty"`
-	Spec   Spec   `json:"spec"`
+	Own      bool   `json:"own"`
+	Owner    string `json:"owner,omitempty"`    // the other state directory to which it belongs
+	Error    string `json:"error,omitempty"`    // why its record cannot be read
+	Snapshot string `json:"snapshot,omitempty"` // the snapshot it was made from, if not from the image
+	Engine   string `json:"engine,omitempty"`   // the engine of a sandbox in StateOtherEngine
+	Spec     Spec   `json:"spec"`
 }
 
 // known returns the sandbox of a runtime's instance.

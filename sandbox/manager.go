@@ -68,16 +68,14 @@ type Options struct {
 	// StateDir holds jails with their files, and the records of named sandboxes; "" means the command line's. Sessions
 	// in containers need none.
 	StateDir string
-	// AllUsers also finds and lists sandboxes of other state directories. They can be inspected and discarded, not
-	// used.
+	// AllUsers also finds and lists sandboxes of other state directories. They can be inspected and discarded, not used.
 	AllUsers bool
 	// AllowHost allows sandboxes without isolation (RuntimeHost), whatever the configuration says.
 	AllowHost bool
 	// Secrets returns the secrets of a box at each of its starts; nil means no secrets.
 	Secrets func(ctx context.Context, s Spec) (Secrets, error)
-	// Programs, if non-nil, has the guest programs as files guest-linux-ARCH and entrypoint-linux-ARCH. If nil, they
-	// are embedded in this program, or built once with the Go toolchain on PATH, from the version of this module that
-	// this program was built with.
+	// Programs, if non-nil, has the guest programs as files guest-linux-ARCH and entrypoint-linux-ARCH. If nil, they are embedded in this
+	// program, or built once with the Go toolchain on PATH, from the version of this module that this program was built with.
 	Programs fs.FS
 	// Progress, if non-nil, receives one line per step of creation.
 	Progress func(text string)

@@ -96,9 +96,8 @@ func checkMounts(all []Mount) error {
 	return errors.Join(errs...)
 }
 
-// guarded returns mounts in which each writable directory has read-only mounts over the files from which the host's git
-// takes programs and settings. The directories above them are mounts, too, so that the sandbox cannot move them away
-// and replace them.
+// guarded returns mounts in which each writable directory has read-only mounts over the files from which the host's git takes programs
+// and settings. The directories above them are mounts, too, so that the sandbox cannot move them away and replace them.
 func guarded(ctx context.Context, all []Mount) ([]Mount, error) {
 	if len(writable(all)) == 0 {
 		return all, nil
@@ -216,9 +215,8 @@ func resolved(all []Mount) []Mount {
 	return all
 }
 
-// sameMounts returns an error if resolved mounts now lead elsewhere. A sandbox that can write to a directory may have
-// replaced a directory below it by a link. If that is a mount of this or another sandbox, the next start would follow
-// the link.
+// sameMounts returns an error if resolved mounts now lead elsewhere. A sandbox that can write to a directory may have replaced a
+// directory below it by a link. If that is a mount of this or another sandbox, the next start would follow the link.
 func sameMounts(all []Mount) error {
 	errs := []error{checkMounts(all)}
 	for i, now := range resolved(all) {

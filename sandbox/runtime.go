@@ -18,8 +18,7 @@ type Runtime string
 const (
 	// RuntimeAuto is the first runtime that meets a Spec.
 	RuntimeAuto Runtime = ""
-	// RuntimeJail runs processes of this machine in bubblewrap, with the machine's programs. It needs no engine and has no
-	// image.
+	// RuntimeJail runs processes of this machine in bubblewrap, with the machine's programs. It needs no engine and has no image.
 	RuntimeJail Runtime = "jail"
 	// RuntimeContainer is a container of the engine, from any image.
 	RuntimeContainer Runtime = "container"
@@ -117,10 +116,9 @@ func (e *UnsupportedError) Unwrap() error { return ErrUnsupported }
 
 // RuntimeInfo describes a runtime on this machine.
 type RuntimeInfo struct {
-	Runtime Runtime `json:"kind"`
-	Healthy bool    `json:"healthy"`
-	// Reason is why the runtime is unavailable; "" if it is available.
-	Reason       string       `json:"reason,omitempty"`
+	Runtime      Runtime      `json:"kind"`
+	Healthy      bool         `json:"healthy"`
+	Reason       string       `json:"reason,omitempty"` // why the runtime is unavailable; "" if it is available
 	Capabilities []Capability `json:"capabilities,omitempty"`
 }
 
@@ -170,8 +168,7 @@ func (p *backend) capabilities(ctx context.Context) ([]Capability, error) {
 	return list, public(err)
 }
 
-// choose returns the backend for a spec without defaults, and its capabilities: the spec's runtime, or the first that
-// meets the spec.
+// choose returns the backend for a spec without defaults, and its capabilities: the spec's runtime, or the first that meets the spec.
 func (bs backends) choose(ctx context.Context, s Spec) (*backend, []Capability, error) {
 	var errs []error
 	wishes := s.required()

@@ -32,8 +32,7 @@ type Executor interface {
 	Endpoints() *Endpoints
 }
 
-// Sandbox is one sandbox. It connects at its first use, restarts a stopped sandbox and reconnects after a lost
-// connection.
+// Sandbox is one sandbox. It connects at its first use, restarts a stopped sandbox and reconnects after a lost connection.
 type Sandbox struct{ in *instance }
 
 // Name returns the sandbox's name.
@@ -45,8 +44,7 @@ func (sb *Sandbox) Spec() Spec { return sb.in.current() }
 // Info describes the sandbox as it was found and since used by this program.
 func (sb *Sandbox) Info() Info { return sb.in.info() }
 
-// Recreated reports whether the sandbox was recreated since Get because its container was missing. Files outside of
-// mounts are lost then.
+// Recreated reports whether the sandbox was recreated since Get because its container was missing. Files outside of mounts are lost then.
 func (sb *Sandbox) Recreated() bool {
 	sb.in.mu.Lock()
 	defer sb.in.mu.Unlock()
@@ -77,8 +75,7 @@ func (sb *Sandbox) OpenSession(ctx context.Context, o SessionOptions) (*Session,
 	return openSession(ctx, sb.in, o)
 }
 
-// Logs writes the guest's log, with follow until the sandbox ends. It has the reason of its end and no output of
-// commands.
+// Logs writes the guest's log, with follow until the sandbox ends. It has the reason of its end and no output of commands.
 func (sb *Sandbox) Logs(ctx context.Context, follow bool, w io.Writer) error {
 	r, id := sb.in.at()
 	if id == "" {
@@ -90,8 +87,7 @@ func (sb *Sandbox) Logs(ctx context.Context, follow bool, w io.Writer) error {
 // Resume starts a stopped sandbox. Resuming a running one is not an error.
 func (sb *Sandbox) Resume(ctx context.Context) error { return sb.in.resume(ctx) }
 
-// Stop ends everything in the sandbox and keeps its files. The next use restarts it. Stopping a stopped sandbox is not
-// an error.
+// Stop ends everything in the sandbox and keeps its files. The next use restarts it. Stopping a stopped sandbox is not an error.
 func (sb *Sandbox) Stop(ctx context.Context) error { return sb.in.stop(ctx) }
 
 // RemoveOptions control Remove.

@@ -39,14 +39,10 @@ type SessionOptions struct {
 	ID string
 	// Driver selects the interpreter.
 	Driver Driver
-	// Kernel is the kernel's name for DriverJupyter; "" means python3.
-	Kernel string
-	// Argv is the interpreter's program and first arguments; nil means the driver's.
-	Argv []string
-	// Env has NAME=value entries, added to the sandbox's environment.
-	Env []string
-	// Dir is the working directory, absolute or relative to the sandbox's; "" means the sandbox's.
-	Dir string
+	Kernel string   // the kernel's name for DriverJupyter; "" means python3
+	Argv   []string // the interpreter's program and first arguments; nil means the driver's
+	Env    []string // has NAME=value entries, added to the sandbox's environment
+	Dir    string   // the working directory, absolute or relative to the sandbox's; "" means the sandbox's
 }
 
 // Session is an interpreter session in a sandbox, which keeps its state from cell to cell. It ends with Close, when
@@ -105,9 +101,8 @@ type Cell struct {
 	Code string
 	// Timeout interrupts the cell; the session keeps its state. 0 means no timeout. The session ends if the cell
 	// continues for two more seconds.
-	Timeout time.Duration
-	// MaxOutput limits each stream of a CellResult, as Command.MaxOutput does.
-	MaxOutput int
+	Timeout   time.Duration
+	MaxOutput int // limits each stream of a CellResult, as Command.MaxOutput does
 	// Display, if non-nil, receives rich output as it arrives.
 	Display func(Display)
 	// Stdout and Stderr, if non-nil, receive output as it arrives; the CellResult does not contain it then.
@@ -119,8 +114,7 @@ type Display struct {
 	// Data has equivalent representations by MIME type: text, a picture in base64, or JSON.
 	Data     map[string]json.RawMessage
 	Metadata json.RawMessage
-	// Result reports that it is the value of the cell's last expression.
-	Result bool
+	Result   bool // it is the value of the cell's last expression
 }
 
 // CellResult is the outcome of a cell. A failed cell is not an error.
@@ -128,14 +122,12 @@ type CellResult struct {
 	ExitStatus
 	Stdout, Stderr []byte
 	OK             bool
-	// Value is the printed value of the last expression; "" if there is none.
-	Value string
+	Value          string // the printed value of the last expression; "" if there is none
 	// Error is the name of the raised exception, and Message its text. The traceback is in Stderr.
 	Error, Message string
 	Interrupted    bool
-	// Ended reports that the interpreter ended and its state is lost.
-	Ended    bool
-	Duration time.Duration
+	Ended          bool // the interpreter ended and its state is lost
+	Duration       time.Duration
 }
 
 // Run runs a cell to its end. Cells of a session run one at a time; others wait. The end of ctx interrupts the cell.

@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	// labelSnapshotOf is the sandbox of a snapshot, or the fork of a fork's image.
-	labelSnapshotOf = "sandbox-agent.snapshot.of"
+	labelSnapshotOf = "sandbox-agent.snapshot.of" // the sandbox of a snapshot, or the fork of a fork's image
 	// snapshotRef and forkRef are prefixes of image references. The rest is a tag, in which, unlike in an image name,
 	// all characters of a sandbox's name are valid.
 	snapshotRef = "sandbox-agent-snapshot:"
@@ -46,8 +45,7 @@ type Snapshot struct {
 	spec           Spec
 }
 
-// Snapshot keeps the sandbox's root file system under a name, without mounts and volumes. It pauses the sandbox
-// meanwhile.
+// Snapshot keeps the sandbox's root file system under a name, without mounts and volumes. It pauses the sandbox meanwhile.
 func (sb *Sandbox) Snapshot(ctx context.Context, name string) (Snapshot, error) {
 	in := sb.in
 	if err := checkName("snapshot", name); err != nil {
@@ -335,8 +333,7 @@ func (cr *creator) of(ctx context.Context, s Spec, c sandboxstore.Creation) (*in
 	return cr.createNamed(ctx, p, r, s, c)
 }
 
-// removeVolumes removes volumes of a sandbox whose container was removed without them. The caller holds the name's
-// lock.
+// removeVolumes removes volumes of a sandbox whose container was removed without them. The caller holds the name's lock.
 func (bs backends) removeVolumes(ctx context.Context, k Runtime, name, owner string) error {
 	if p := bs.find(k); p == nil || !p.onEngine() {
 		return nil

@@ -74,16 +74,13 @@ type Spec struct {
 	CreateDir bool `json:"create_dir,omitempty"`
 	// Env has NAME=value entries, added to the image's environment for each command.
 	Env []string `json:"env,omitempty"`
-	// ImageEnv has variables like Env. In their values $NAME and ${NAME} are the image's variables and $$ is a dollar
-	// sign.
+	// ImageEnv has variables like Env. In their values $NAME and ${NAME} are the image's variables and $$ is a dollar sign.
 	ImageEnv map[string]string `json:"image_env,omitempty"`
 	// Network defaults to NetworkFull.
 	Network NetworkMode `json:"network"`
-	// Allow has the rules of NetworkRestricted: a host, *.domain or address, with :port for ports other than 80 and
-	// 443.
+	// Allow has the rules of NetworkRestricted: a host, *.domain or address, with :port for ports other than 80 and 443.
 	Allow []string `json:"allow,omitempty"`
-	// Title is a short description for people.
-	Title string `json:"title,omitempty"`
+	Title string   `json:"title,omitempty"` // a short description for people
 	// Repo is a repository whose Ref is checked out at /workspace: a path on the host, whose branches and tags are
 	// copied, or for a box also a URL.
 	Repo string `json:"repo,omitempty"`
@@ -95,19 +92,16 @@ type Spec struct {
 	// Box configures a box: services, packages, tools, setup commands, variables, the gateway to models. nil means none.
 	Box *BoxSpec `json:"box,omitempty"`
 	// Project is the name of the project file from which Box was made, for Options.Secrets.
-	Project string `json:"project,omitempty"`
-	Limits  Limits `json:"limits"`
-	// Mounts are directories and files of the host in the sandbox.
-	Mounts []Mount `json:"mounts,omitempty"`
-	// OCIRuntime is an OCI runtime of the engine; "" means its default.
-	OCIRuntime string `json:"oci_runtime,omitempty"`
+	Project    string  `json:"project,omitempty"`
+	Limits     Limits  `json:"limits"`
+	Mounts     []Mount `json:"mounts,omitempty"`      // directories and files of the host in the sandbox
+	OCIRuntime string  `json:"oci_runtime,omitempty"` // an OCI runtime of the engine; "" means its default
 	// Nested enables NewNested. Commands of nested sandboxes run as User, which defaults to 1000:1000 and must not be root.
 	Nested bool `json:"leases,omitempty"`
 	// Lifetime defaults to LifetimeNamed.
 	Lifetime Lifetime `json:"lifetime"`
-	// OwnerTimeout ends a LifetimeEphemeral sandbox whose program has sent no keep-alive signal for so long; 0 means
-	// DefaultOwnerTimeout. With NoLimit the sandbox outlives the program until IdleTimeout or TTL, and other programs
-	// find it by Name.
+	// OwnerTimeout ends a LifetimeEphemeral sandbox whose program has sent no keep-alive signal for so long; 0 means DefaultOwnerTimeout.
+	// With NoLimit the sandbox outlives the program until IdleTimeout or TTL, and other programs find it by Name.
 	OwnerTimeout time.Duration `json:"-"`
 	// IdleTimeout stops the sandbox after so long without use and keeps its files; 0 means never.
 	IdleTimeout time.Duration `json:"-"`
@@ -176,8 +170,7 @@ func durationText(d time.Duration) string {
 	return s
 }
 
-// required returns the capabilities that a spec without defaults requires. Default limits that a runtime cannot enforce
-// are dropped.
+// required returns the capabilities that a spec without defaults requires. Default limits that a runtime cannot enforce are dropped.
 func (s Spec) required() []Capability {
 	var all []Capability
 	want := func(c Capability, when bool) {
@@ -256,9 +249,8 @@ func (s Spec) complete() (Spec, error) {
 	return s, nil
 }
 
-// writer returns the user whose commands write to host directories, for a program of user uid. The files then belong to
-// that user; for root to the owner of the first writable directory, as in a jail. It returns "" if the image's user
-// fits.
+// writer returns the user whose commands write to host directories, for a program of user uid. The files then belong to that user; for
+// root to the owner of the first writable directory, as in a jail. It returns "" if the image's user fits.
 func (s Spec) writer(uid, gid int) string {
 	i := slices.IndexFunc(s.Mounts, func(m Mount) bool { return !m.ReadOnly })
 	switch {

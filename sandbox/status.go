@@ -16,12 +16,10 @@ type Status struct {
 	MemoryBytes int64         `json:"memory_bytes,omitempty"`
 	Processes   int64         `json:"processes,omitempty"`
 	CPU         time.Duration `json:"cpu_ns,omitempty"`
-	// Ends is when Spec.TTL stops it; nil if unlimited.
-	Ends *time.Time `json:"ends,omitempty"`
+	Ends        *time.Time    `json:"ends,omitempty"` // when Spec.TTL stops it; nil if unlimited
 	// Commands are the running commands and the latest ended background commands.
 	Commands []CommandInfo `json:"commands,omitempty"`
-	// Ports are the listening ports.
-	Ports []Port `json:"ports,omitempty"`
+	Ports    []Port        `json:"ports,omitempty"` // the listening ports
 }
 
 // Status returns the sandbox's status. It does not start a stopped sandbox.

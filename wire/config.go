@@ -12,8 +12,7 @@ const (
 const (
 	ListenerFD = 3 // a listening socket
 	ConfigFD   = 4 // the Config
-	// KillsFD is the read end of a pipe. Each byte reports a process that was killed outside because of the memory
-	// limit.
+	// KillsFD is the read end of a pipe. Each byte reports a process that was killed outside because of the memory limit.
 	KillsFD = 5
 )
 
@@ -24,8 +23,7 @@ const Ready = "ready\n"
 type Config struct {
 	// User runs commands: a name, uid or uid:gid of the sandbox; "" means root.
 	User string `json:"user,omitempty"`
-	// Dir is the default working directory of commands; "" means the guest's own.
-	Dir string `json:"dir,omitempty"`
+	Dir  string `json:"dir,omitempty"` // the default working directory of commands; "" means the guest's own
 	// OwnDir creates Dir if it is missing and makes User its owner.
 	OwnDir bool `json:"own_dir,omitempty"`
 	// Env has NAME=value entries, added to the guest's environment for each command.
@@ -44,8 +42,7 @@ type Config struct {
 	Processes uint64 `json:"processes,omitempty"`
 	// Nested enables nested sandboxes; nil disables them.
 	Nested *NestedConfig `json:"leases,omitempty"`
-	// Mounts are the required mounts: the guest ends before it runs anything if one differs. Their ids are those of the
-	// kernel in Kernel.
+	// Mounts are the required mounts: the guest ends before it runs anything if one differs. Their ids are those of the kernel in Kernel.
 	Mounts []MountID `json:"mounts,omitempty"`
 	Kernel string    `json:"kernel,omitempty"`
 	// Unisolated means that the guest is not isolated from the machine: the machine's statistics are not the sandbox's.

@@ -22,9 +22,8 @@ const (
 	PathFilesList = "/v1/files/list"
 	// PathFilesFolder, by POST, creates a directory (QueryMode, QueryParents: an existing directory is not an error).
 	PathFilesFolder = "/v1/files/folder"
-	// PathFilesTar, by GET, returns a tar of a file or directory tree. Its names begin with the path's last element.
-	// Links below the path stay links; anything but files, directories and links is skipped. PUT unpacks the body, a
-	// tar, in an existing directory.
+	// PathFilesTar, by GET, returns a tar of a file or directory tree. Its names begin with the path's last element. Links below the path
+	// stay links; anything but files, directories and links is skipped. PUT unpacks the body, a tar, in an existing directory.
 	PathFilesTar = "/v1/files/tar"
 	// PathFilesSFTP, by POST, connects to an SFTP server, version 3: the body is its input, the answer its output.
 	// Relative paths are relative to Hello.Dir, whatever QueryPath is.
@@ -48,14 +47,12 @@ const (
 const TrailerEnd = "Sandbox-End"
 
 const (
-	// MaxList is the limit of a FileList, in entries.
-	MaxList = 4096
+	MaxList = 4096 // the limit of a FileList, in entries
 	// MaxWatched is the limit of watched directories. A watch that exceeds it reports ChangeOverflow.
 	MaxWatched = 4096
 )
 
-// Name is a file name or path on Linux: any bytes except zero. Its JSON is a string, or {"bytes": base64} if it is not
-// UTF-8.
+// Name is a file name or path on Linux: any bytes except zero. Its JSON is a string, or {"bytes": base64} if it is not UTF-8.
 type Name string
 
 type rawName struct {
@@ -144,10 +141,9 @@ const (
 
 // Change is the document of FrameChange.
 type Change struct {
-	Type ChangeType `json:"type"`
-	// Path is relative to the watched path; "" is that path itself.
-	Path   Name `json:"path,omitempty"`
-	Folder bool `json:"folder,omitempty"`
+	Type   ChangeType `json:"type"`
+	Path   Name       `json:"path,omitempty"` // relative to the watched path; "" is that path itself
+	Folder bool       `json:"folder,omitempty"`
 }
 
 // Check returns an error for impossible values.

@@ -72,9 +72,8 @@ func LostFrame(n int64) []byte {
 
 // Frame is a received frame.
 type Frame struct {
-	Type FrameType
-	// Payload is valid until the next call of Next.
-	Payload []byte
+	Type    FrameType
+	Payload []byte // valid until the next call of Next
 }
 
 // Lost returns the number of bytes of a FrameLost.
@@ -97,8 +96,7 @@ func (f Frame) Decode(document any) error {
 	return nil
 }
 
-// Reader reads frames from an untrusted sender. It limits a frame by its type, and allocates memory only for received
-// bytes.
+// Reader reads frames from an untrusted sender. It limits a frame by its type, and allocates memory only for received bytes.
 type Reader struct {
 	r   *bufio.Reader
 	buf []byte

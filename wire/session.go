@@ -16,9 +16,8 @@ const (
 	PathSessions = "/v1/sessions"
 	// PathSession, by DELETE, ends a session with every process that it started.
 	PathSession = "/v1/sessions/{id}"
-	// PathSessionRun, by POST, runs code: the body is one FrameCell, then the code. The answer has frames of output as
-	// it arrives, FrameDisplay, and FrameCellEnd, always last. Cells run one at a time; others wait. Closing the
-	// request interrupts its cell.
+	// PathSessionRun, by POST, runs code: the body is one FrameCell, then the code. The answer has frames of output as it arrives,
+	// FrameDisplay, and FrameCellEnd, always last. Cells run one at a time; others wait. Closing the request interrupts its cell.
 	PathSessionRun = "/v1/sessions/{id}/run"
 	// PathSessionInterrupt, by POST, interrupts the running cell, as Ctrl-C does.
 	PathSessionInterrupt = "/v1/sessions/{id}/interrupt"
@@ -48,13 +47,11 @@ type SessionSpec struct {
 	ID     string `json:"id"`
 	Driver string `json:"driver"`
 	// Argv is the interpreter's program and first arguments; empty means the driver's own, from PATH.
-	Argv []string `json:"argv,omitempty"`
-	// Kernel is the kernel's name for DriverJupyter; "" means python3.
-	Kernel string `json:"kernel,omitempty"`
+	Argv   []string `json:"argv,omitempty"`
+	Kernel string   `json:"kernel,omitempty"` // the kernel's name for DriverJupyter; "" means python3
 	// Dir is the working directory, absolute or relative to Hello.Dir; "" means Hello.Dir.
-	Dir string `json:"dir,omitempty"`
-	// Env has NAME=value entries, added to the guest's environment.
-	Env []string `json:"env,omitempty"`
+	Dir string   `json:"dir,omitempty"`
+	Env []string `json:"env,omitempty"` // has NAME=value entries, added to the guest's environment
 }
 
 // Check validates the spec. Its error has all mistakes.
@@ -87,8 +84,7 @@ type Session struct {
 	Used    time.Time `json:"used"` // last use
 	Cells   int       `json:"cells"`
 	Busy    bool      `json:"busy,omitempty"`
-	// Fresh reports that this request started it.
-	Fresh bool `json:"fresh,omitempty"`
+	Fresh   bool      `json:"fresh,omitempty"` // this request started it
 }
 
 // Check returns an error for impossible values.
@@ -109,26 +105,21 @@ type Cell struct {
 type Display struct {
 	Data     map[string]json.RawMessage `json:"data"`
 	Metadata json.RawMessage            `json:"metadata,omitempty"`
-	// Result reports that it is the value of the cell's last expression.
-	Result bool `json:"result,omitempty"`
+	Result   bool                       `json:"result,omitempty"` // it is the value of the cell's last expression
 }
 
 // CellEnd is the outcome of a cell.
 type CellEnd struct {
-	OK bool `json:"ok"`
-	// Value is the printed value of the last expression; "" if there is none.
-	Value string `json:"value,omitempty"`
-	// Error is the name of the exception, and Message its text, as in notebooks.
-	Error   string `json:"error,omitempty"`
-	Message string `json:"message,omitempty"`
-	// Code is 0, 1 after an exception, or the code's exit code.
-	Code        int  `json:"code"`
-	TimedOut    bool `json:"timed_out,omitempty"`
-	Interrupted bool `json:"interrupted,omitempty"`
-	// Ended reports that the interpreter ended and its state is lost.
-	Ended       bool  `json:"ended,omitempty"`
-	OutOfMemory bool  `json:"out_of_memory,omitempty"`
-	DurationMS  int64 `json:"duration_ms"`
+	OK          bool   `json:"ok"`
+	Value       string `json:"value,omitempty"` // the printed value of the last expression; "" if there is none
+	Error       string `json:"error,omitempty"` // the name of the exception, and Message its text, as in notebooks
+	Message     string `json:"message,omitempty"`
+	Code        int    `json:"code"` // 0, 1 after an exception, or the code's exit code
+	TimedOut    bool   `json:"timed_out,omitempty"`
+	Interrupted bool   `json:"interrupted,omitempty"`
+	Ended       bool   `json:"ended,omitempty"` // the interpreter ended and its state is lost
+	OutOfMemory bool   `json:"out_of_memory,omitempty"`
+	DurationMS  int64  `json:"duration_ms"`
 }
 
 // Check returns an error for impossible values.

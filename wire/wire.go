@@ -33,8 +33,7 @@ const (
 	PathExecSignal = "/v1/exec/{id}/signal"
 	// PathExecResize, by POST with a Size, resizes the command's terminal.
 	PathExecResize = "/v1/exec/{id}/resize"
-	// PathExecInput, by POST, writes the body to a background command's standard input. QueryClose closes the input
-	// after it.
+	// PathExecInput, by POST, writes the body to a background command's standard input. QueryClose closes the input after it.
 	PathExecInput = "/v1/exec/{id}/input"
 	// PathDial, by POST, connects to a port or socket in the sandbox (QueryNetwork, QueryAddress): the body is sent to
 	// it, the answer is received from it.
@@ -46,10 +45,9 @@ const (
 	// PathNetwork, by GET, returns the current Network policy; PUT replaces it at once. A guest that does not enforce
 	// the network itself answers CodeUnsupported.
 	PathNetwork = "/v1/network"
-	// PathNested, by POST, creates a nested sandbox: the body goes to its guest and the answer comes from its guest, each
-	// as a stream of this API. The end of the body ends the nested sandbox. When the answer ends, all processes and files
-	// of the nested sandbox are gone, unless TrailerError has an error. A guest without nested sandboxes answers
-	// CodeUnsupported.
+	// PathNested, by POST, creates a nested sandbox: the body goes to its guest and the answer comes from its guest, each as a stream of
+	// this API. The end of the body ends the nested sandbox. When the answer ends, all processes and files of the nested sandbox are
+	// gone, unless TrailerError has an error. A guest without nested sandboxes answers CodeUnsupported.
 	PathNested = "/v1/lease"
 	// PathAlive, by POST, is the owner's keep-alive signal. The sandbox ends itself without it.
 	PathAlive = "/v1/alive"
@@ -86,16 +84,13 @@ type Hello struct {
 
 // Command is a command to run.
 type Command struct {
-	// Argv is the program and its arguments, in UTF-8 without zero bytes.
-	Argv []string `json:"argv"`
+	Argv []string `json:"argv"` // the program and its arguments, in UTF-8 without zero bytes
 	// Dir is the working directory, absolute or relative to Hello.Dir; "" means Hello.Dir.
-	Dir string `json:"dir,omitempty"`
-	// Env has NAME=value entries, added to the guest's environment.
-	Env []string `json:"env,omitempty"`
+	Dir string   `json:"dir,omitempty"`
+	Env []string `json:"env,omitempty"` // has NAME=value entries, added to the guest's environment
 	// TimeoutMS ends the command and every process it started, in milliseconds; 0 means never.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
-	// Terminal, if non-nil, gives the command a terminal of this size instead of pipes. All output is then standard
-	// output.
+	// Terminal, if non-nil, gives the command a terminal of this size instead of pipes. All output is then standard output.
 	Terminal *Size `json:"terminal,omitempty"`
 	// Background keeps the command running after its client disconnects.
 	Background bool `json:"background,omitempty"`

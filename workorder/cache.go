@@ -25,9 +25,8 @@ const EventCacheReport EventType = "cache.report"
 
 // CacheRequest is a request to a cache box. Each verb reads its own fields.
 type CacheRequest struct {
-	Version int `json:"version"`
-	// ID is the box's name among those that use the volume.
-	ID string `json:"id"`
+	Version int    `json:"version"`
+	ID      string `json:"id"` // the box's name among those that use the volume
 	// Images are the images to pull. HostImages are those that the host can send, as in Order.
 	Images     []string          `json:"images,omitempty"`
 	HostImages map[string]string `json:"host_images,omitempty"`
@@ -45,17 +44,13 @@ type CacheLine struct {
 
 // CacheReport is the result of a request. All sizes are in bytes.
 type CacheReport struct {
-	// Stores are the parts of the cache, one for each pair of storage driver and ids: their layers are not
-	// interchangeable.
-	Stores []CacheStore `json:"stores"`
-	// Snapshots are the setup caches of projects (ls).
-	Snapshots []CacheSnapshot `json:"snapshots"`
+	// Stores are the parts of the cache, one for each pair of storage driver and ids: their layers are not interchangeable.
+	Stores    []CacheStore    `json:"stores"`
+	Snapshots []CacheSnapshot `json:"snapshots"` // the setup caches of projects (ls)
 	// RemovedSnapshots are the setup caches that prune removed, or would remove.
 	RemovedSnapshots []CacheSnapshot `json:"removed_snapshots"`
-	// DiskBytes is the disk use of the whole volume (ls).
-	DiskBytes int64 `json:"disk_bytes"`
-	// FreedBytes is what prune freed, or would free.
-	FreedBytes int64 `json:"freed_bytes"`
+	DiskBytes        int64           `json:"disk_bytes"`  // the disk use of the whole volume (ls)
+	FreedBytes       int64           `json:"freed_bytes"` // what prune freed, or would free
 	// Brought are the images that are now in the cache (load, pull). NewLayers is the number of added layers.
 	Brought   []string `json:"brought"`
 	NewLayers int      `json:"new_layers"`
@@ -68,11 +63,10 @@ type CacheStore struct {
 	Layers int          `json:"layers"`
 	// SeedBytes is the disk use of the shared layers, BoxBytes that of the private data roots of running and ended
 	// boxes, TrashBytes that of data being deleted (ls).
-	SeedBytes  int64 `json:"seed_bytes"`
-	BoxBytes   int64 `json:"box_bytes"`
-	TrashBytes int64 `json:"trash_bytes"`
-	// Boxes are the live boxes that use it.
-	Boxes []string `json:"boxes"`
+	SeedBytes  int64    `json:"seed_bytes"`
+	BoxBytes   int64    `json:"box_bytes"`
+	TrashBytes int64    `json:"trash_bytes"`
+	Boxes      []string `json:"boxes"` // the live boxes that use it
 	// Removed are the images that prune removed, or would remove; RemovedLayers the unused layers, Leftovers the
 	// leftovers of ended boxes.
 	Removed       []CacheImage `json:"removed"`
@@ -88,25 +82,18 @@ type CacheImage struct {
 	OwnBytes    int64     `json:"own_bytes"`
 	SharedBytes int64     `json:"shared_bytes"`
 	PublishedAt time.Time `json:"published_at"`
-	// UsedAt is when a box that declares the image last used or published it.
-	UsedAt time.Time `json:"used_at"`
-	// Boxes are the live boxes that use its layers.
-	Boxes []string `json:"boxes"`
-	// Problem is why no box can use it; "" if it is intact.
-	Problem string `json:"problem,omitempty"`
+	UsedAt      time.Time `json:"used_at"`           // when a box that declares the image last used or published it
+	Boxes       []string  `json:"boxes"`             // the live boxes that use its layers
+	Problem     string    `json:"problem,omitempty"` // why no box can use it; "" if it is intact
 }
 
 // CacheSnapshot is the setup cache of a project.
 type CacheSnapshot struct {
-	ID      string `json:"id"`
-	Project string `json:"project"` // the repository as the user named it
-	// Bytes is its own disk use, without the setup caches below it.
-	Bytes  int64     `json:"bytes"`
-	MadeAt time.Time `json:"made_at"`
-	// UsedAt is when a box last used or created it.
-	UsedAt time.Time `json:"used_at"`
-	// Below is the number of setup caches below it.
-	Below int `json:"below"`
-	// Used reports that a running box uses it.
-	Used bool `json:"used"`
+	ID      string    `json:"id"`
+	Project string    `json:"project"` // the repository as the user named it
+	Bytes   int64     `json:"bytes"`   // its own disk use, without the setup caches below it
+	MadeAt  time.Time `json:"made_at"`
+	UsedAt  time.Time `json:"used_at"` // when a box last used or created it
+	Below   int       `json:"below"`   // the number of setup caches below it
+	Used    bool      `json:"used"`    // a running box uses it
 }

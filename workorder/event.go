@@ -18,15 +18,12 @@ const (
 	EventReady EventType = "ready"
 	// EventStepStarted: Name.
 	EventStepStarted EventType = "step.started"
-	// EventStepFinished: Name, Status (a StepStatus), DurationMS, Text (error or
-	// skip reason), ExitCode.
+	// EventStepFinished: Name, Status (a StepStatus), DurationMS, Text (error or skip reason), ExitCode.
 	EventStepFinished EventType = "step.finished"
-	// EventService: Name, Status (pulling, loading, starting, started, ready,
-	// failed), DurationMS since its start, Text.
+	// EventService: Name, Status (pulling, loading, starting, started, ready, failed), DurationMS since its start, Text.
 	EventService EventType = "service"
-	// EventImageRequest asks the host for an image that it offered: Name (the reference), Path (where the host writes
-	// the archive in the box; Path.done marks it complete, and Path.failed has the reason of a failure, see
-	// ImageInbox).
+	// EventImageRequest asks the host for an image that it offered: Name (the reference), Path (where the host writes the archive in the
+	// box; Path.done marks it complete, and Path.failed has the reason of a failure, see ImageInbox).
 	EventImageRequest EventType = "image.request"
 	// EventAgentStarted: Name (harness), Text (version).
 	EventAgentStarted EventType = "agent.started"
@@ -63,14 +60,12 @@ const (
 	EventNotice EventType = "notice"
 	// EventHang: Path (evidence in the output), Text, Status resumed or ended.
 	EventHang EventType = "hang"
-	// EventNetwork: an attempt to reach an outside host, the first of its kind: Name (host:port), Status (a
-	// NetworkStatus), By (process or container), Text (why it was refused), Fix (the line of the project file that
-	// would allow it).
+	// EventNetwork: an attempt to reach an outside host, the first of its kind: Name (host:port), Status (a NetworkStatus), By (process
+	// or container), Text (why it was refused), Fix (the line of the project file that would allow it).
 	EventNetwork EventType = "network"
 	// EventGuard: a Docker request was refused: Name (the rule), By, Text.
 	EventGuard EventType = "guard.refused"
-	// EventConfigRestored: the branch changed agent settings; the base branch's are used while the agent works: Path,
-	// Text.
+	// EventConfigRestored: the branch changed agent settings; the base branch's are used while the agent works: Path, Text.
 	EventConfigRestored EventType = "config.restored"
 	// EventWarning: Text.
 	EventWarning EventType = "warning"

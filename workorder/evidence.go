@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// EvidencePaths lists the files in the result's directory that a reviewer may want to see: pictures, videos, logs of
-// checks.
+// EvidencePaths lists the files in the result's directory that a reviewer may want to see: pictures, videos, logs of checks.
 func (r *Result) EvidencePaths() []string {
 	var paths []string
 	for _, e := range r.Evidence {

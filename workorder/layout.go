@@ -9,18 +9,13 @@ const (
 	// ImageInbox receives the image archives that the guest requested: the archive as <name>.tar, then an empty
 	// <name>.tar.done (or <name>.tar.failed with the reason as its content).
 	ImageInbox = "/var/lib/sandbox-agent/inbox"
-	// BundleIn is the bundle of an earlier attempt with commits that could not be pushed (see Order.Bundle). The host
-	// writes it.
+	// BundleIn is the bundle of an earlier attempt with commits that could not be pushed (see Order.Bundle). The host writes it.
 	BundleIn = "/var/lib/sandbox-agent/work.bundle"
-	// ArchiveIn has the uncommitted files of an earlier attempt, in the format of ArchiveFile (see Order.Archive). The
-	// host writes it.
-	ArchiveIn = "/var/lib/sandbox-agent/uncommitted.tar.gz"
-	// CacheDir is the mount point of the layer cache volume.
-	CacheDir = "/var/lib/sandbox-agent/cache"
-	// DataRoot is the inner engine's data root, on a volume of its own.
-	DataRoot = "/var/lib/docker"
-	// DockerSocket is the guard's socket: all of the box reaches Docker there.
-	DockerSocket = "/var/run/docker.sock"
+	// ArchiveIn has the uncommitted files of an earlier attempt, in the format of ArchiveFile (see Order.Archive). The host writes it.
+	ArchiveIn    = "/var/lib/sandbox-agent/uncommitted.tar.gz"
+	CacheDir     = "/var/lib/sandbox-agent/cache" // the mount point of the layer cache volume
+	DataRoot     = "/var/lib/docker"              // the inner engine's data root, on a volume of its own
+	DockerSocket = "/var/run/docker.sock"         // the guard's socket: all of the box reaches Docker there
 	// Workspace is the clone. Its path is fixed because agents key their sessions by it.
 	Workspace = "/workspace"
 
@@ -50,32 +45,22 @@ const (
 // agent, saves the work, writes the result, and only then stops containers. TestShutdownBudget checks the sum.
 const (
 	// StopGrace is the default of `docker stop`, and the shortest grace in which a landing is guaranteed.
-	StopGrace = 10 * time.Second
-	// AgentGrace is the agent's time between the stop request and SIGKILL.
-	AgentGrace = 2 * time.Second
-	// LandGrace bounds commit and push.
-	LandGrace = 4 * time.Second
-	// BundleGrace bounds writing the bundle when the push failed.
-	BundleGrace = time.Second
-	// ReleaseGrace bounds releasing the task lease, after the result is safe.
-	ReleaseGrace = time.Second
-	// BootReserve is boot's time to write the result before PID 1 considers it hung.
-	BootReserve = 500 * time.Millisecond
-	// RescueGrace is the time for rescue when boot hangs.
-	RescueGrace = 2 * time.Second
-	// EngineGrace bounds stopping the inner engine, after the result is safe.
-	EngineGrace = 1 * time.Second
-	// ExitReserve is the time for PID 1 to notice, reap and exit.
-	ExitReserve = 500 * time.Millisecond
+	StopGrace    = 10 * time.Second
+	AgentGrace   = 2 * time.Second        // the agent's time between the stop request and SIGKILL
+	LandGrace    = 4 * time.Second        // bounds commit and push
+	BundleGrace  = time.Second            // bounds writing the bundle when the push failed
+	ReleaseGrace = time.Second            // bounds releasing the task lease, after the result is safe
+	BootReserve  = 500 * time.Millisecond // boot's time to write the result before PID 1 considers it hung
+	RescueGrace  = 2 * time.Second        // the time for rescue when boot hangs
+	EngineGrace  = 1 * time.Second        // bounds stopping the inner engine, after the result is safe
+	ExitReserve  = 500 * time.Millisecond // the time for PID 1 to notice, reap and exit
 
-	// LongStop is the grace in place of StopGrace if LongStopSignal precedes SIGTERM. The CLI sends it, and so does the
-	// engine, as configured for a box. A box cannot see how long an engine will wait, so without the signal it assumes
-	// StopGrace.
+	// LongStop is the grace in place of StopGrace if LongStopSignal precedes SIGTERM. The CLI sends it, and so does the engine, as
+	// configured for a box. A box cannot see how long an engine will wait, so without the signal it assumes StopGrace.
 	LongStop       = StopGrace + 20*time.Second
 	LongStopSignal = "SIGUSR1"
 
-	// LandLimit bounds a landing that no SIGKILL follows. A large push over a slow line takes minutes; a longer one is
-	// stuck.
+	// LandLimit bounds a landing that no SIGKILL follows. A large push over a slow line takes minutes; a longer one is stuck.
 	LandLimit = 5 * time.Minute
 	// AfterLimit bounds the rest of such an attempt on a forge that hangs: removal of the proof's checkouts, evidence,
 	// answers and pull request. It is the sum of their own limits, rounded up (TestLongest of cmd/entrypoint).
@@ -90,8 +75,7 @@ type Shutdown struct {
 	Rescue time.Duration // from SIGTERM to the result, if boot died before
 }
 
-// ShutdownIn divides grace, at least StopGrace. Three quarters of the time beyond it are for pushing, a quarter for the
-// files.
+// ShutdownIn divides grace, at least StopGrace. Three quarters of the time beyond it are for pushing, a quarter for the files.
 func ShutdownIn(grace time.Duration) Shutdown {
 	more := max(0, grace-StopGrace)
 	s := Shutdown{Land: LandGrace + more*3/4, Bundle: BundleGrace + more/4}

@@ -15,8 +15,7 @@ const (
 	// ModeContinue resumes a task in a new box, from its branch and last checkpoint. It is refused if the task does not
 	// exist on the remote.
 	ModeContinue Mode = "continue"
-	// ModeRevise resumes a task as ModeContinue does, and gives the agent the feedback in Order.Review, each item of
-	// which is answered.
+	// ModeRevise resumes a task as ModeContinue does, and gives the agent the feedback in Order.Review, each item of which is answered.
 	ModeRevise Mode = "revise"
 	// ModeRebase rebases the task's commits onto the latest base. The agent only resolves conflicts.
 	ModeRebase Mode = "rebase"
@@ -39,9 +38,8 @@ func (m Mode) Resumable(s Status, by EndedBy) bool {
 	return m != ModePlan && m != ModeStandalone && Resumable(s, by)
 }
 
-// IfExists says what a box does if its order's task exists on the remote. The box decides after it has read the state,
-// since a scheduler that sends an order twice cannot know the state. A task with a valid lease of another box is always
-// refused.
+// IfExists says what a box does if its order's task exists on the remote. The box decides after it has read the state, since a scheduler
+// that sends an order twice cannot know the state. A task with a valid lease of another box is always refused.
 type IfExists string
 
 // Values of IfExists.
@@ -50,8 +48,7 @@ const (
 	IfExistsRefuse IfExists = "refuse"
 	// IfExistsContinue resumes the task as ModeContinue does, however it ended.
 	IfExistsContinue IfExists = "continue"
-	// IfExistsReport ends with the recorded result if the task is done, or parked until later; otherwise it is
-	// IfExistsContinue.
+	// IfExistsReport ends with the recorded result if the task is done, or parked until later; otherwise it is IfExistsContinue.
 	IfExistsReport IfExists = "tell"
 )
 

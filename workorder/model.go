@@ -107,8 +107,7 @@ func (s *BoxSpec) LeaveOut(names []string) {
 	s.SecretUses, s.Gateway = uses, s.Gateway.Without(names)
 }
 
-// RunsProviderTools reports whether the provider may run tools for the agent: by default only if the box has
-// unrestricted network access.
+// RunsProviderTools reports whether the provider may run tools for the agent: by default only if the box has unrestricted network access.
 func (g *Gateway) RunsProviderTools(mode NetworkMode) bool {
 	if g.ProviderTools != nil {
 		return *g.ProviderTools

@@ -26,23 +26,18 @@ func NetworkModes() []NetworkMode { return []NetworkMode{NetworkFull, NetworkRes
 
 // NetworkPolicy is the outbound network policy of the box.
 type NetworkPolicy struct {
-	Mode NetworkMode `json:"mode"`
-	// Allow has the rules of NetworkRestricted, see ParseAllowRule.
-	Allow []string `json:"allow,omitempty"`
+	Mode  NetworkMode `json:"mode"`
+	Allow []string    `json:"allow,omitempty"` // has the rules of NetworkRestricted, see ParseAllowRule
 	// Learn, only with NetworkRestricted, allows every host with a name and reports what would be refused.
-	Learn bool `json:"learn,omitempty"`
-	// DNS are the addresses of the box's resolvers; empty means the engine's.
-	DNS []string `json:"dns,omitempty"`
+	Learn bool     `json:"learn,omitempty"`
+	DNS   []string `json:"dns,omitempty"` // the addresses of the box's resolvers; empty means the engine's
 }
 
 // AllowRule is a parsed rule of Network.Allow.
 type AllowRule struct {
-	// Host is a name in lower-case ASCII without a trailing dot, or a canonical address.
-	Host string
-	// Sub means Host's subdomains at any depth, but not Host itself.
-	Sub bool
-	// Port is 0 for the web ports 80 and 443.
-	Port uint16
+	Host string // a name in lower-case ASCII without a trailing dot, or a canonical address
+	Sub  bool   // means Host's subdomains at any depth, but not Host itself
+	Port uint16 // 0 for the web ports 80 and 443
 	// Private allows the name to resolve to addresses of private networks.
 	Private bool
 }
@@ -73,8 +68,7 @@ func PrivateAddress(a netip.Addr) bool {
 	return slices.ContainsFunc(PrivateRanges(), func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// Metadata returns the ranges that no rule can allow: metadata services of clouds, which hand out the machine's
-// credentials.
+// Metadata returns the ranges that no rule can allow: metadata services of clouds, which hand out the machine's credentials.
 func Metadata() []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix("169.254.0.0/16"),      // link-local: AWS, Azure, GCP, OpenStack, ECS
@@ -91,8 +85,7 @@ func Metadata() []netip.Prefix {
 // benchmarks (RFC 2544), not routed.
 func NameRange() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, 0, 0}), 15) }
 
-// Undialled returns why an address is never dialled outside of a box, whatever the rules; "" for any other. It does not
-// cover Metadata.
+// Undialled returns why an address is never dialled outside of a box, whatever the rules; "" for any other. It does not cover Metadata.
 func Undialled(a netip.Addr) string {
 	a = a.Unmap()
 	switch {
@@ -315,17 +308,15 @@ const (
 
 // NetworkHost is a host that the box tried to reach.
 type NetworkHost struct {
-	// Host is a name if known, otherwise an address. Port is 0 for a name that was only resolved, and for protocols
-	// without ports.
+	// Host is a name if known, otherwise an address. Port is 0 for a name that was only resolved, and for protocols without ports.
 	Host     string        `json:"host"`
 	Port     uint16        `json:"port"`
 	Protocol string        `json:"protocol"` // tcp, udp, dns, icmp, or a number
 	Status   NetworkStatus `json:"status"`
 	// Count is the number of attempts. It is a lower bound for packets that the kernel refused (other than TCP, and
 	// ports of addresses), since the kernel reports some 20 a second.
-	Count int64 `json:"count"`
-	// By are the first processes and containers that tried.
-	By []string `json:"by"`
+	Count int64    `json:"count"`
+	By    []string `json:"by"` // the first processes and containers that tried
 	// Reason is why it was refused. Rule is the line for network.allow that would allow it, empty if none can. For an
 	// allowed host, Rule is set if it says more than host and port.
 	Reason string `json:"reason"`

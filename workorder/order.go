@@ -30,11 +30,9 @@ type Order struct {
 	// does not wait for their leases.
 	Ended   []string `json:"ended,omitempty"`
 	Project string   `json:"project"`
-	// Bundle reports that BundleIn has commits of an earlier attempt that were never pushed. They come before the
-	// remote's.
+	// Bundle reports that BundleIn has commits of an earlier attempt that were never pushed. They come before the remote's.
 	Bundle bool `json:"bundle,omitempty"`
-	// Archive reports that ArchiveIn has files of an earlier attempt that git could not commit. They are unpacked over
-	// the working tree.
+	// Archive reports that ArchiveIn has files of an earlier attempt that git could not commit. They are unpacked over the working tree.
 	Archive bool `json:"archive,omitempty"`
 
 	// Task is the prompt, byte for byte as the user gave it, in valid UTF-8 without NUL. No part of the system
@@ -44,20 +42,17 @@ type Order struct {
 	// Repo is the repository as the user named it (URL or host path), without credentials. Empty means a task without
 	// repository and branch.
 	Repo string `json:"repo"`
-	// CloneURL is the URL for fetch and push. It equals Repo for a remote repository and is a served URL for one on the
-	// host.
+	// CloneURL is the URL for fetch and push. It equals Repo for a remote repository and is a served URL for one on the host.
 	CloneURL string `json:"clone_url"`
 	// Branch is the base: a branch, a tag or a commit id, tried in this order. Empty means the remote's default branch.
-	Branch string `json:"branch"`
-	// TargetBranch is the task's branch: agent/<task id>-<slug>.
-	TargetBranch string `json:"target_branch"`
+	Branch       string `json:"branch"`
+	TargetBranch string `json:"target_branch"` // the task's branch: agent/<task id>-<slug>
 
 	Validate []Check `json:"validate,omitempty"`
 	Dev      *Dev    `json:"dev,omitempty"`
 	Repair   Repair  `json:"repair,omitzero"`
 	Harness  Harness `json:"harness"`
-	// Review is the feedback for ModeRevise.
-	Review *Review `json:"review,omitempty"`
+	Review   *Review `json:"review,omitempty"` // the feedback for ModeRevise
 	// Rebase configures ModeRebase.
 	Rebase *Rebase `json:"rebase,omitempty"`
 	// Standalone configures ModeStandalone.
@@ -68,12 +63,10 @@ type Order struct {
 	// SpentUSDByAttempt is the cost of earlier attempts that only the host knows, in US dollars by attempt id. It is
 	// used for attempts whose cost is missing in the remote's state, because their box vanished.
 	SpentUSDByAttempt map[string]float64 `json:"spent_usd_by_attempt,omitempty"`
-	// TimeoutMinutes is the limit from the order's arrival to the start of the landing, in minutes; it may be
-	// fractional.
+	// TimeoutMinutes is the limit from the order's arrival to the start of the landing, in minutes; it may be fractional.
 	TimeoutMinutes float64 `json:"timeout_minutes"`
 
-	// Strict decides the outcome if checks fail before and after the task: true means failure, false success, nil
-	// unproven.
+	// Strict decides the outcome if checks fail before and after the task: true means failure, false success, nil unproven.
 	Strict *bool `json:"strict,omitempty"`
 	// NoProof skips the checks on clean checkouts of base and head. Only the validation in the working tree remains.
 	NoProof bool `json:"no_proof,omitempty"`
@@ -83,8 +76,7 @@ type Order struct {
 
 	PR *PullRequest `json:"pr,omitempty"`
 
-	// PushIntervalSeconds and CheckpointIntervalSeconds are the intervals of pushes of commits and of checkpoints. 0
-	// means the default.
+	// PushIntervalSeconds and CheckpointIntervalSeconds are the intervals of pushes of commits and of checkpoints. 0 means the default.
 	PushIntervalSeconds       float64 `json:"push_interval_seconds,omitempty"`
 	CheckpointIntervalSeconds float64 `json:"checkpoint_interval_seconds,omitempty"`
 	// HangTimeoutSeconds is how long an agent may be inactive (no event, no change in the tree, no CPU use or progress
@@ -95,8 +87,7 @@ type Order struct {
 	// are kept and not pushed.
 	PushSecrets string `json:"push_secrets,omitempty"`
 
-	// Author is the author of commits by and for the agent.
-	Author Identity `json:"author"`
+	Author Identity `json:"author"` // the author of commits by and for the agent
 	// CoAuthor is the agent, if Author is a person. A trailer in commit messages names it.
 	CoAuthor *Identity `json:"co_author,omitempty"`
 }
@@ -118,9 +109,8 @@ type Dev struct {
 	Command string `json:"command"`
 	Port    int    `json:"port"`
 	// ReadyPath answers with a status below 500 once the server is ready; "" means "/".
-	ReadyPath string `json:"ready_path,omitempty"`
-	// Pages are the paths for screenshots; empty means ReadyPath.
-	Pages []string `json:"pages,omitempty"`
+	ReadyPath string   `json:"ready_path,omitempty"`
+	Pages     []string `json:"pages,omitempty"` // the paths for screenshots; empty means ReadyPath
 	// StartTimeoutSeconds limits the time from start to readiness. 0 means DefaultDevStart.
 	StartTimeoutSeconds float64 `json:"start_timeout_seconds,omitempty"`
 }
@@ -133,8 +123,7 @@ type Repair struct {
 
 // Rebase configures a rebase of the task's commits.
 type Rebase struct {
-	// Onto is a branch of the remote; empty means the task's base branch.
-	Onto string `json:"onto,omitempty"`
+	Onto string `json:"onto,omitempty"` // a branch of the remote; empty means the task's base branch
 	// Foreign also rebases commits of others on the task's branch. Without it they are an error.
 	Foreign bool `json:"foreign,omitempty"`
 }
@@ -210,12 +199,10 @@ const (
 const (
 	DefaultTimeout      = 30 * time.Minute
 	DefaultServiceStart = 60 * time.Second
-	// DefaultPushInterval and DefaultCheckpointInterval limit the loss at a sudden end. Only the second one is
-	// guaranteed.
+	// DefaultPushInterval and DefaultCheckpointInterval limit the loss at a sudden end. Only the second one is guaranteed.
 	DefaultPushInterval       = 2 * time.Minute
 	DefaultCheckpointInterval = time.Minute
-	// DefaultDevStart is enough to build a development server of some size.
-	DefaultDevStart = 60 * time.Second
+	DefaultDevStart           = 60 * time.Second // enough to build a development server of some size
 	// DefaultHangTimeout is longer than a model works on one answer without output: ten minutes cut real sessions.
 	DefaultHangTimeout = 15 * time.Minute
 )

@@ -31,12 +31,10 @@ const (
 
 // TestChange compares one test of a check on both sides.
 type TestChange struct {
-	// Suite is the package, class or file of the test, as its report names it.
-	Suite      string     `json:"suite"`
+	Suite      string     `json:"suite"` // the package, class or file of the test, as its report names it
 	Name       string     `json:"name"`
 	Transition Transition `json:"transition"`
-	// Text is the beginning of the test's output when it failed on head.
-	Text string `json:"text"`
+	Text       string     `json:"text"` // the beginning of the test's output when it failed on head
 }
 
 // TestCounts counts the tests in a report.
@@ -48,13 +46,11 @@ type TestCounts struct {
 
 // CheckRun is one run of a validate command in a clean checkout.
 type CheckRun struct {
-	ExitCode   int   `json:"exit_code"`
-	Passed     bool  `json:"passed"`
-	DurationMS int64 `json:"duration_ms"`
-	// Log is the path of the full output, relative to the result's folder.
-	Log string `json:"log"`
-	// Tests is nil if the command wrote no report.
-	Tests *TestCounts `json:"tests"`
+	ExitCode   int         `json:"exit_code"`
+	Passed     bool        `json:"passed"`
+	DurationMS int64       `json:"duration_ms"`
+	Log        string      `json:"log"`   // the path of the full output, relative to the result's directory
+	Tests      *TestCounts `json:"tests"` // nil if the command wrote no report
 }
 
 // CheckProof compares a validate command on both sides. The runner runs it out of the agent's reach.
@@ -65,11 +61,9 @@ type CheckProof struct {
 	Base       *CheckRun  `json:"base"`
 	Head       *CheckRun  `json:"head"`
 	Transition Transition `json:"transition"`
-	// BaseVaries reports that runs on base had different outcomes. If base does not vary, the task made a Flaky check
-	// flaky.
-	BaseVaries bool `json:"base_varies,omitempty"`
-	// Report is the format of the test report; "" if there was none.
-	Report string `json:"report"`
+	// BaseVaries reports that runs on base had different outcomes. If base does not vary, the task made a Flaky check flaky.
+	BaseVaries bool   `json:"base_varies,omitempty"`
+	Report     string `json:"report"` // the format of the test report; "" if there was none
 	// Counts has the number of tests by transition. Tests has those that are not TransitionStillPasses, the worst first, at most
 	// MaxTestChanges.
 	Counts map[Transition]int `json:"counts"`
@@ -87,8 +81,7 @@ const MaxTestChanges = 200
 
 // TestFinding is a warning to reviewers about a passing check.
 type TestFinding struct {
-	// Kind is one of the Flag constants.
-	Kind string `json:"kind"`
+	Kind string `json:"kind"` // one of the Flag constants
 	Path string `json:"path"`
 	Line int    `json:"line"` // from 1; 0 means the whole file
 	Text string `json:"text"` // the finding, for people
@@ -115,11 +108,10 @@ const (
 
 // Proof is the outcome of the checks in clean checkouts of base and head.
 type Proof struct {
-	Base   string       `json:"base"` // commit
-	Head   string       `json:"head"` // commit
-	Checks []CheckProof `json:"checks"`
-	// Pages are those of the development server; empty without one.
-	Pages        []PageProof   `json:"pages"`
+	Base         string        `json:"base"` // commit
+	Head         string        `json:"head"` // commit
+	Checks       []CheckProof  `json:"checks"`
+	Pages        []PageProof   `json:"pages"` // those of the development server; empty without one
 	TestFindings []TestFinding `json:"flags"`
 	// Reasons say which parts are missing and why; empty if everything was run.
 	Reasons Reasons `json:"reasons"`
@@ -178,9 +170,8 @@ type PageProof struct {
 	Base *PageView `json:"base"`
 	Head *PageView `json:"head"`
 	// Diff is the picture of the differences, relative to the result's directory; "" if there are none.
-	Diff string `json:"diff"`
-	// Differs is the share of differing pixels, from 0 to 1; nil if not compared.
-	Differs *float64 `json:"differs"`
+	Diff    string   `json:"diff"`
+	Differs *float64 `json:"differs"` // the share of differing pixels, from 0 to 1; nil if not compared
 }
 
 // PageView is a browser's view of a page.

@@ -163,8 +163,7 @@ const (
 	ReasonUncommitted ReasonCode = "uncommitted"
 	// ReasonLost: changes of the agent could be neither committed nor kept as files; only the box has them.
 	ReasonLost ReasonCode = "uncommitted_in_box"
-	// ReasonLeft: the commits up to HeadSHA could be neither pushed nor kept in BundleFile in time; only the box has
-	// them.
+	// ReasonLeft: the commits up to HeadSHA could be neither pushed nor kept in BundleFile in time; only the box has them.
 	ReasonLeft ReasonCode = "left_in_box"
 	// ReasonUnsaved is an additional reason: how much work was lost with a box.
 	ReasonUnsaved ReasonCode = "not_saved"

@@ -19,18 +19,15 @@ type Result struct {
 	AttemptID string  `json:"attempt_id"`
 	Status    Status  `json:"status"`
 	EndedBy   EndedBy `json:"ended_by"`
-	// Reasons is empty on success. The JSON also has them as a sentence (reason) and the first one's code
-	// (reason_code).
+	// Reasons is empty on success. The JSON also has them as a sentence (reason) and the first one's code (reason_code).
 	Reasons Reasons `json:"reasons"`
 	// Uncommitted reports that the working tree in the box has changes that are neither in a commit nor in ArchiveFile.
-	Uncommitted bool `json:"uncommitted,omitempty"`
-	Resumable   bool `json:"resumable"`
-	// ResumeAt is when a parked task can be resumed; nil if unknown.
-	ResumeAt *time.Time `json:"resume_at"`
-	// NextCommand is the command that the user most likely runs next.
-	NextCommand string    `json:"next_command"`
-	StartedAt   time.Time `json:"started_at"`
-	DurationMS  int64     `json:"duration_ms"`
+	Uncommitted bool       `json:"uncommitted,omitempty"`
+	Resumable   bool       `json:"resumable"`
+	ResumeAt    *time.Time `json:"resume_at"`    // when a parked task can be resumed; nil if unknown
+	NextCommand string     `json:"next_command"` // the command that the user most likely runs next
+	StartedAt   time.Time  `json:"started_at"`
+	DurationMS  int64      `json:"duration_ms"`
 
 	Repo       string   `json:"repo"`
 	BaseBranch string   `json:"base_branch"`
@@ -40,43 +37,34 @@ type Result struct {
 	Pushed     bool     `json:"pushed"`
 	Commits    []Commit `json:"commits"`
 	// Changes has the files of the newest commits by SHA, at most MaxChanges of each.
-	Changes map[string][]FileChange `json:"changes"`
-	// PastAttempts has the attempts before this one, oldest first.
-	PastAttempts []PastAttempt `json:"earlier"`
-	// TaskText is the task's text; nil if the attempt ended before that was known.
-	TaskText *TaskText `json:"asked"`
+	Changes      map[string][]FileChange `json:"changes"`
+	PastAttempts []PastAttempt           `json:"earlier"` // has the attempts before this one, oldest first
+	TaskText     *TaskText               `json:"asked"`   // the task's text; nil if the attempt ended before that was known
 	// Checkpoint is the last checkpoint on the remote; nil if there is none, or if the branch has all of it.
 	Checkpoint *Checkpoint `json:"checkpoint"`
-	// Restored is the initial state of a continued attempt; nil if it ended before.
-	Restored *Restored `json:"restored"`
+	Restored   *Restored   `json:"restored"` // the initial state of a continued attempt; nil if it ended before
 
 	Steps      []Step       `json:"steps"`
 	Agent      Agent        `json:"agent"`
 	Usage      Usage        `json:"usage"`
 	Validation []Validation `json:"validation"`
-	// Proof is nil when no check was run on base and head.
-	Proof *Proof `json:"proof"`
+	Proof      *Proof       `json:"proof"` // nil when no check was run on base and head
 	// Surface lists changed files that run on a reviewer's machine or in CI.
 	Surface []SurfaceFinding `json:"surface"`
-	// Repairs are the rounds of failed validation sent back to the agent.
-	Repairs []RepairRound `json:"repairs"`
+	Repairs []RepairRound    `json:"repairs"` // the rounds of failed validation sent back to the agent
 	// Review is the outcome of the feedback, in ModeRevise and if ModeContinue resumes such an attempt.
 	Review []ReviewAnswer `json:"review"`
 	// Rebased is the outcome of ModeRebase; nil in other modes, or if the attempt ended before.
-	Rebased *Rebased `json:"rebased"`
-	// Plan is the plan of ModePlan, at most MaxPlan bytes.
-	Plan     string       `json:"plan"`
-	Services []ServiceEnd `json:"services"`
-	Evidence []Evidence   `json:"evidence"`
-	// Network is nil if the attempt ended before the policy was in force.
-	Network *NetworkReport `json:"network"`
-	// Refusals are the Docker requests of the agent that the guard refused, by rule.
-	Refusals []Refusal `json:"refusals"`
-	PR       *PR       `json:"pr"`
+	Rebased  *Rebased       `json:"rebased"`
+	Plan     string         `json:"plan"` // the plan of ModePlan, at most MaxPlan bytes
+	Services []ServiceEnd   `json:"services"`
+	Evidence []Evidence     `json:"evidence"`
+	Network  *NetworkReport `json:"network"`  // nil if the attempt ended before the policy was in force
+	Refusals []Refusal      `json:"refusals"` // the Docker requests of the agent that the guard refused, by rule
+	PR       *PR            `json:"pr"`
 	// EvidenceSHA is the commit on the remote with the evidence files, at their paths; "" if there is none.
-	EvidenceSHA string `json:"evidence_sha"`
-	// EvidenceLeft are paths missing in it: too large, too many, or deleted.
-	EvidenceLeft []string `json:"evidence_left"`
+	EvidenceSHA  string   `json:"evidence_sha"`
+	EvidenceLeft []string `json:"evidence_left"` // paths missing in it: too large, too many, or deleted
 	Image        Image    `json:"image"`
 	Platform     Platform `json:"host"`
 	Warnings     []string `json:"warnings"`
@@ -176,9 +164,8 @@ type Checkpoint struct {
 type Restored struct {
 	Head       string `json:"head"`       // commit of the branch
 	Checkpoint string `json:"checkpoint"` // "" means there was none
-	// Tree is the working tree's hash after restoring, compared with the checkpoint's.
-	Tree     string `json:"tree"`
-	Verified bool   `json:"verified"`
+	Tree       string `json:"tree"`       // the working tree's hash after restoring, compared with the checkpoint's
+	Verified   bool   `json:"verified"`
 	// Kept is the ref of a checkpoint that was not restored, because the branch has changed since or it could not be
 	// verified. The agent may look at it.
 	Kept string `json:"kept"`
@@ -197,9 +184,8 @@ type Agent struct {
 
 // Usage is the agent's consumption. CostUSD is null if unknown, which differs from zero.
 type Usage struct {
-	CostUSD *float64 `json:"cost_usd"`
-	// CostSource is CostByGateway or CostByHarness; "" if the cost is unknown.
-	CostSource string `json:"cost_source"`
+	CostUSD    *float64 `json:"cost_usd"`
+	CostSource string   `json:"cost_source"` // CostByGateway or CostByHarness; "" if the cost is unknown
 	// ReservedUSD is the possible cost of broken-off answers beyond CostUSD, which has the cost of their received part.
 	ReservedUSD float64 `json:"reserved_usd,omitempty"`
 	// Estimated reports that some tokens and their cost are estimated from the received part of such answers.
@@ -263,10 +249,8 @@ type Validation struct {
 	Passed     bool   `json:"passed"`
 	ExitCode   int    `json:"exit_code"`
 	DurationMS int64  `json:"duration_ms"`
-	// Log is the path of the full output, relative to the result's folder.
-	Log string `json:"log"`
-	// Tail is the end of the output, for readers without the directory.
-	Tail string `json:"tail"`
+	Log        string `json:"log"`  // the path of the full output, relative to the result's directory
+	Tail       string `json:"tail"` // the end of the output, for readers without the directory
 }
 
 // ServiceEnd is the last known state of a service.
@@ -275,7 +259,7 @@ type ServiceEnd struct {
 	Image   string `json:"image"`
 	State   string `json:"state"` // ready | exited | unhealthy | failed
 	ReadyMS int64  `json:"ready_ms"`
-	Log     string `json:"log"`  // path, relative to the result's folder
+	Log     string `json:"log"`  // path, relative to the result's directory
 	Tail    string `json:"tail"` // end of its log, when it failed
 }
 

@@ -7,11 +7,9 @@ import (
 
 // Review is the feedback on a task's pull request that the agent shall address.
 type Review struct {
-	// PR is the pull request; 0 means feedback from a file, which is not answered on a forge.
-	PR  int    `json:"pr"`
-	URL string `json:"url,omitempty"`
-	// Items is the feedback, oldest first.
-	Items []ReviewItem `json:"items"`
+	PR    int          `json:"pr"` // the pull request; 0 means feedback from a file, which is not answered on a forge
+	URL   string       `json:"url,omitempty"`
+	Items []ReviewItem `json:"items"` // the feedback, oldest first
 	// Until is the forge's time of the newest text in Items. Later feedback is for the next attempt.
 	Until time.Time `json:"until,omitzero"`
 	// Since is the branch's commit when the box accepted the feedback: only later commits can address it.
@@ -45,9 +43,8 @@ type ReviewItem struct {
 
 // ReviewNote is a text by one author.
 type ReviewNote struct {
-	Author string `json:"author"`
-	// Trusted reports that the author has write access to the repository.
-	Trusted bool   `json:"trusted"`
+	Author  string `json:"author"`
+	Trusted bool   `json:"trusted"` // the author has write access to the repository
 	Text    string `json:"text"`
 	Cut     bool   `json:"cut,omitempty"` // the text was shortened
 }
@@ -94,8 +91,7 @@ type ReviewAnswer struct {
 	Path   string `json:"path"`
 	Line   int    `json:"line"`
 	URL    string `json:"url"`
-	// Text is the beginning of the feedback.
-	Text string `json:"text"`
+	Text   string `json:"text"` // the beginning of the feedback
 	// Answer is one of the constants above, Commits are those that address the item, Reason is the agent's text.
 	Answer  string   `json:"answer"`
 	Commits []string `json:"commits"`
@@ -123,22 +119,19 @@ func (r *Result) Unaddressed() (open, of int) {
 
 // Rebased is the outcome of a rebase.
 type Rebased struct {
-	Onto    string `json:"onto"`     // branch
-	OldBase string `json:"old_base"` // commit
-	NewBase string `json:"new_base"` // commit
-	OldHead string `json:"old_head"`
-	NewHead string `json:"new_head"` // "" if there is none
-	// Backup is the ref of the remote that keeps OldHead.
-	Backup string `json:"backup"`
-	// Conflicts are the conflicting files, which the agent resolved.
-	Conflicts []string `json:"conflicts"`
+	Onto      string   `json:"onto"`     // branch
+	OldBase   string   `json:"old_base"` // commit
+	NewBase   string   `json:"new_base"` // commit
+	OldHead   string   `json:"old_head"`
+	NewHead   string   `json:"new_head"`  // "" if there is none
+	Backup    string   `json:"backup"`    // the ref of the remote that keeps OldHead
+	Conflicts []string `json:"conflicts"` // the conflicting files, which the agent resolved
 	// Moved compares the commits before and after.
 	Moved []RangePair `json:"moved"`
 	// Pushed reports whether the branch was moved. If not, Kept is the ref of the new commits.
 	Pushed bool   `json:"pushed"`
 	Kept   string `json:"kept"`
-	// Text is git's range-diff, shortened.
-	Text string `json:"text"`
+	Text   string `json:"text"` // git's range-diff, shortened
 }
 
 // Outcomes of a commit in a rebase.
@@ -161,16 +154,14 @@ type RangePair struct {
 
 // RepairRound is one round of failed validation sent back to the agent.
 type RepairRound struct {
-	Number int `json:"number"` // from 1
-	// Failed are the names of the failed checks.
-	Failed []string `json:"failed"`
+	Number int      `json:"number"` // from 1
+	Failed []string `json:"failed"` // the names of the failed checks
 	// Status and Reason are the agent's outcome.
-	Status     Status     `json:"status"`
-	Reason     string     `json:"reason"`
-	ReasonCode ReasonCode `json:"reason_code,omitempty"`
-	DurationMS int64      `json:"duration_ms"`
-	// Validation is the validation after the round.
-	Validation []Validation `json:"validation"`
+	Status     Status       `json:"status"`
+	Reason     string       `json:"reason"`
+	ReasonCode ReasonCode   `json:"reason_code,omitempty"`
+	DurationMS int64        `json:"duration_ms"`
+	Validation []Validation `json:"validation"` // the validation after the round
 }
 
 // MaxPlan is the limit of a plan, in bytes.

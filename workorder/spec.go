@@ -10,8 +10,7 @@ import (
 
 // BoxSpec describes a box: its image and isolation, contents, network and limits.
 type BoxSpec struct {
-	// Image is the requested image; "" means the default.
-	Image string `json:"image,omitempty"`
+	Image string `json:"image,omitempty"` // the requested image; "" means the default
 	// ImageID is the engine's id of the box's image. Orders of older CLIs omit it; no setup cache is kept then.
 	ImageID string `json:"image_id,omitempty"`
 	// Isolation is IsolationConfined or IsolationPrivileged. Orders of older CLIs omit it.
@@ -22,8 +21,7 @@ type BoxSpec struct {
 	Supabase bool              `json:"supabase,omitempty"`
 	Services []Service         `json:"services,omitempty"`
 	Env      map[string]string `json:"env,omitempty"`
-	// ImageEnv has variables like Env. In their values $NAME and ${NAME} are the image's variables and $$ is a dollar
-	// sign.
+	// ImageEnv has variables like Env. In their values $NAME and ${NAME} are the image's variables and $$ is a dollar sign.
 	ImageEnv map[string]string `json:"image_env,omitempty"`
 	// SecretNames lists the names in Envelope.Secrets. Both sides compare them, so that a lost secret is an error.
 	SecretNames []string `json:"secret_names,omitempty"`
@@ -76,8 +74,7 @@ type Service struct {
 
 // Healthcheck is a command that runs in the service's container.
 type Healthcheck struct {
-	// Test is argv; a single element is run by the container's shell.
-	Test            []string `json:"test"`
+	Test            []string `json:"test"` // argv; a single element is run by the container's shell
 	IntervalSeconds float64  `json:"interval_seconds,omitempty"`
 	TimeoutSeconds  float64  `json:"timeout_seconds,omitempty"`
 	Retries         int      `json:"retries,omitempty"`
@@ -92,8 +89,7 @@ func (s *Service) StartTimeout() time.Duration {
 type Limits struct {
 	MemoryBytes int64   `json:"memory_bytes,omitempty"`
 	CPUs        float64 `json:"cpus,omitempty"`
-	// PIDs limits processes and threads of setup, agent, checks and inner containers. The box itself has ReservedPIDs
-	// more.
+	// PIDs limits processes and threads of setup, agent, checks and inner containers. The box itself has ReservedPIDs more.
 	PIDs int64 `json:"pids,omitempty"`
 	// DiskBytes limits the task's disk use in addition to the image, including inner images and containers. Exceeding
 	// it ends the attempt.
@@ -102,9 +98,8 @@ type Limits struct {
 
 const (
 	// defaultPIDs ends a fork bomb before it affects the machine, and is several times the need of large builds.
-	defaultPIDs = 4096
-	// ReservedPIDs are for boot, git and the inner engine with a parent process per container.
-	ReservedPIDs = 4096
+	defaultPIDs  = 4096
+	ReservedPIDs = 4096 // for boot, git and the inner engine with a parent process per container
 	// MemoryReserve is the memory, in bytes, that the agent cannot use, so that the work can land when the agent's
 	// memory is exhausted; at most a quarter of the box's. The inner engine takes some 150 MB of it, boot some 60.
 	MemoryReserve = 512 << 20

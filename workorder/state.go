@@ -14,10 +14,8 @@ import (
 // Refs of a task on the remote, in addition to its branch. Since the box and the machine that started it may vanish,
 // the task's id and the remote are enough to resume it.
 const (
-	// refRoot is outside refs/heads, so that forges do not list it as a branch.
-	refRoot = "refs/sandbox-agent/"
-	// StateFile is the only file in the tree of the state's commit.
-	StateFile = "state.json"
+	refRoot   = "refs/sandbox-agent/" // outside refs/heads, so that forges do not list it as a branch
+	StateFile = "state.json"          // the only file in the tree of the state's commit
 )
 
 // TaskRefs is the prefix of the task's refs, ending in a slash.
@@ -71,24 +69,20 @@ const MaxAttempts = 50
 
 // State is the remote's record of a task. It is read leniently.
 type State struct {
-	Version int    `json:"version"`
-	TaskID  string `json:"task_id"`
-	Project string `json:"project"`
-	Task    string `json:"task"` // the prompt, byte for byte, secrets masked
-	// Added are later additions, oldest first.
-	Added        []string  `json:"added,omitempty"`
+	Version      int       `json:"version"`
+	TaskID       string    `json:"task_id"`
+	Project      string    `json:"project"`
+	Task         string    `json:"task"`            // the prompt, byte for byte, secrets masked
+	Added        []string  `json:"added,omitempty"` // later additions, oldest first
 	TargetBranch string    `json:"target_branch"`
 	BaseBranch   string    `json:"base_branch"`
 	BaseSHA      string    `json:"base_sha"`
 	CreatedAt    time.Time `json:"created_at"`
 	// Review is feedback that an attempt accepted and has not answered yet. The next attempt addresses it.
-	Review *Review `json:"review,omitempty"`
-	// ReviewedUntil is the time of the newest answered feedback.
-	ReviewedUntil time.Time `json:"reviewed_until,omitzero"`
-	// Lease is the current task lease; nil if none.
-	Lease *TaskLease `json:"lease"`
-	// Attempts are the attempts so far, oldest first.
-	Attempts []Attempt `json:"attempts"`
+	Review        *Review    `json:"review,omitempty"`
+	ReviewedUntil time.Time  `json:"reviewed_until,omitzero"` // the time of the newest answered feedback
+	Lease         *TaskLease `json:"lease"`                   // the current task lease; nil if none
+	Attempts      []Attempt  `json:"attempts"`                // the attempts so far, oldest first
 }
 
 // TaskLease is the exclusive right to push to the task's refs. The holder moves AliveRef every CheckpointInterval, or every
@@ -115,21 +109,19 @@ type Attempt struct {
 	ID     string `json:"id"`
 	Number int    `json:"number"` // from 1
 	// Incarnation is the box's (see Lease). If another box started the same attempt again, it is that of the first box.
-	Incarnation string `json:"incarnation,omitempty"`
-	Mode        Mode   `json:"mode"`
-	// Status is empty while it runs, and lost if a later attempt found it missing.
-	Status     Status     `json:"status"`
-	EndedBy    EndedBy    `json:"ended_by"`
-	Reasons    Reasons    `json:"reasons"` // the JSON also has them as a Said
-	ResumeAt   *time.Time `json:"resume_at"`
-	StartedAt  time.Time  `json:"started_at"`
-	EndedAt    time.Time  `json:"ended_at,omitzero"`
-	HeadSHA    string     `json:"head_sha"`
-	Agent      Agent      `json:"agent"`
-	Usage      Usage      `json:"usage"`
-	Validation []string   `json:"validation"` // failed commands
-	// Plan is the plan of an attempt in ModePlan.
-	Plan string `json:"plan,omitempty"`
+	Incarnation string     `json:"incarnation,omitempty"`
+	Mode        Mode       `json:"mode"`
+	Status      Status     `json:"status"` // empty while it runs, and lost if a later attempt found it missing
+	EndedBy     EndedBy    `json:"ended_by"`
+	Reasons     Reasons    `json:"reasons"` // the JSON also has them as a Said
+	ResumeAt    *time.Time `json:"resume_at"`
+	StartedAt   time.Time  `json:"started_at"`
+	EndedAt     time.Time  `json:"ended_at,omitzero"`
+	HeadSHA     string     `json:"head_sha"`
+	Agent       Agent      `json:"agent"`
+	Usage       Usage      `json:"usage"`
+	Validation  []string   `json:"validation"`     // failed commands
+	Plan        string     `json:"plan,omitempty"` // the plan of an attempt in ModePlan
 }
 
 // Ending returns the outcome of the attempt.

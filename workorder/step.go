@@ -76,10 +76,8 @@ type Step struct {
 	Status     StepStatus `json:"status"`
 	StartedAt  time.Time  `json:"started_at,omitzero"`
 	DurationMS int64      `json:"duration_ms"`
-	// Error is the error, or why the step was skipped.
-	Error string `json:"error"`
-	// ExitCode is that of the decisive command; nil if none.
-	ExitCode *int `json:"exit_code"`
+	Error      string     `json:"error"`     // the error, or why the step was skipped
+	ExitCode   *int       `json:"exit_code"` // that of the decisive command; nil if none
 }
 
 // Step returns the step of a name; nil if the result does not have it.

@@ -19,8 +19,7 @@ var taskID = regexp.MustCompile(`^T-[0-9A-Z]{8}$`)
 
 // NewTaskID returns a random task id: T- and 8 characters of 0-9A-Z (41 bits).
 func NewTaskID() string {
-	// 252 is the largest multiple of 36 below 256. Higher bytes are discarded, so that every character is equally
-	// likely.
+	// 252 is the largest multiple of 36 below 256. Higher bytes are discarded, so that every character is equally likely.
 	id := make([]byte, 0, 8)
 	var b [16]byte
 	for len(id) < 8 {
@@ -49,8 +48,7 @@ func NewAttemptID() string {
 // ValidAttemptID reports whether s has the form of an attempt id.
 func ValidAttemptID(s string) bool { return attemptID.MatchString(s) }
 
-// Branch returns the task's branch, agent/<id>-<slug>, or agent/<id> if the task has no ASCII letters and digits for a
-// slug.
+// Branch returns the task's branch, agent/<id>-<slug>, or agent/<id> if the task has no ASCII letters and digits for a slug.
 func Branch(id, task string) string {
 	if s := Slug(task); s != "" {
 		return "agent/" + id + "-" + s
@@ -64,8 +62,7 @@ func OwnBranch(id, branch string) bool {
 	return ok && (rest == "" || rest[0] == '-')
 }
 
-// Slug shortens a task to whole words of [a-z0-9] joined by dashes, at most maxSlug bytes. It is empty if nothing
-// remains.
+// Slug shortens a task to whole words of [a-z0-9] joined by dashes, at most maxSlug bytes. It is empty if nothing remains.
 func Slug(task string) string {
 	var b strings.Builder
 	for _, w := range strings.FieldsFunc(strings.ToLower(task), func(r rune) bool {
@@ -84,8 +81,7 @@ func Slug(task string) string {
 	return b.String()
 }
 
-// ValidRefName reports whether s is a valid branch name by the rules of git-check-ref-format(1) for refs/heads/<s>, and
-// is not an option.
+// ValidRefName reports whether s is a valid branch name by the rules of git-check-ref-format(1) for refs/heads/<s>, and is not an option.
 func ValidRefName(s string) bool {
 	if s == "" || len(s) > 250 || s == "@" || strings.HasPrefix(s, "-") || strings.HasPrefix(s, "/") ||
 		strings.HasSuffix(s, "/") || strings.HasSuffix(s, ".") ||
@@ -105,8 +101,7 @@ func ValidRefName(s string) bool {
 	return utf8.ValidString(s)
 }
 
-// BranchesClash reports whether git cannot have both branches: one is a prefix path of the other, as agent is of
-// agent/x.
+// BranchesClash reports whether git cannot have both branches: one is a prefix path of the other, as agent is of agent/x.
 func BranchesClash(a, b string) bool {
 	return strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/")
 }

@@ -122,8 +122,7 @@ func (r *launcher) acquire(ctx context.Context, p Preset) (in sandbox.Executor, 
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("environment %s: %w", p.Name, err)
 	}
-	// It does not matter why the code ended: a lease in a container ends with its namespaces, and a jail is never
-	// reused.
+	// It does not matter why the code ended: a lease in a container ends with its namespaces, and a jail is never reused.
 	return l.Executor(), s.Runtime, func() error { return l.Release(context.WithoutCancel(ctx)) }, nil
 }
 

@@ -54,21 +54,17 @@ type Options struct {
 	Image func(ctx context.Context) (string, error)
 	// Getenv reads the variables that presets inherit; nil inherits none.
 	Getenv func(string) string
-	// Warm is the number of idle sandboxes kept ready for each used preset.
-	Warm int
+	Warm   int // the number of idle sandboxes kept ready for each used preset
 	// Max limits the number of sandboxes; 0 means DefaultMax. Wait is how long a call waits for a free one.
 	Max  int
 	Wait time.Duration
-	// IdleTimeout ends a session after so long without use, TTL after so long in total; 0 means DefaultIdleTimeout and
-	// DefaultTTL.
+	// IdleTimeout ends a session after so long without use, TTL after so long in total; 0 means DefaultIdleTimeout and DefaultTTL.
 	IdleTimeout, TTL time.Duration
 	// PersistSessions keeps sessions after this program ends, until IdleTimeout or TTL. Other programs find them by ID.
 	PersistSessions bool
-	// PersistedDir is a directory with a file for each kept session, by which a call knows that the session had ended; ""
-	// means none.
+	// PersistedDir is a directory with a file for each kept session, by which a call knows that the session had ended; "" means none.
 	PersistedDir string
-	// HostManager creates sandboxes for programs of the host that isolate code themselves (Preset.Program); nil
-	// disallows them.
+	// HostManager creates sandboxes for programs of the host that isolate code themselves (Preset.Program); nil disallows them.
 	HostManager *sandbox.Manager
 }
 
@@ -128,9 +124,8 @@ type Request struct {
 	Timeout     time.Duration
 	MemoryBytes int64
 	// Runtime overrides the preset's unless it is sandbox.RuntimeAuto.
-	Runtime sandbox.Runtime
-	// MaxOutput limits each stream of the Result, in bytes; 0 means sandbox.DefaultMaxOutput.
-	MaxOutput int
+	Runtime   sandbox.Runtime
+	MaxOutput int // limits each stream of the Result, in bytes; 0 means sandbox.DefaultMaxOutput
 	// Stdout and Stderr, if non-nil, receive output as it arrives; the Result does not contain it then.
 	Stdout, Stderr io.Writer
 	// Display, if non-nil, receives rich output of a session as it arrives.
@@ -148,14 +143,11 @@ type Result struct {
 	Lost   bool   `json:"lost,omitempty"`
 	Stdout string `json:"stdout"`
 	Stderr string `json:"stderr"`
-	// Value is the value of a session's last expression.
-	Value string `json:"value,omitempty"`
+	Value  string `json:"value,omitempty"` // the value of a session's last expression
 	sandbox.ExitStatus
-	// Ended reports that the session has ended.
-	Ended      bool  `json:"ended,omitempty"`
-	DurationMS int64 `json:"duration_ms"`
-	// Limit is the exceeded timeout, for TimedOut.
-	Limit time.Duration `json:"-"`
+	Ended      bool          `json:"ended,omitempty"` // the session has ended
+	DurationMS int64         `json:"duration_ms"`
+	Limit      time.Duration `json:"-"` // the exceeded timeout, for TimedOut
 }
 
 // Text formats the result for a person or model: standard output and standard error, with a line between them, followed

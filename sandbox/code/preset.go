@@ -13,33 +13,27 @@ import (
 
 // Preset is a named configuration for running code.
 type Preset struct {
-	Name string `json:"name"`
-	// Description is for people.
-	Description string `json:"description,omitempty"`
-	// Source is "preset" or the path from which the preset was read.
-	Source string `json:"source"`
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"` // for people
+	Source      string `json:"source"`                // "preset" or the path from which the preset was read
 	// Runtime is the runtime; sandbox.RuntimeAuto is a jail if available, otherwise a container.
 	Runtime sandbox.Runtime `json:"backend,omitempty"`
-	// Image is the image of a container; "" means Options.Image.
-	Image string `json:"image,omitempty"`
+	Image   string          `json:"image,omitempty"` // the image of a container; "" means Options.Image
 	// Root is a directory from which a jail takes its programs instead of the host's.
 	Root string `json:"root,omitempty"`
 	// Interpreter runs code from its standard input, or from its last argument: see CodeArgument.
 	Interpreter []string `json:"interpreter,omitempty"`
 	// CodeArgument passes code as the interpreter's last argument. Known interpreters still read it from standard input,
 	// since Linux limits an argument to 128 KiB.
-	CodeArgument bool `json:"argument,omitempty"`
-	// Driver is the type of sessions; "" means no sessions.
-	Driver sandbox.Driver `json:"driver,omitempty"`
-	// Kernel is sandbox.SessionOptions.Kernel.
-	Kernel string `json:"kernel,omitempty"`
+	CodeArgument bool           `json:"argument,omitempty"`
+	Driver       sandbox.Driver `json:"driver,omitempty"` // the type of sessions; "" means no sessions
+	Kernel       string         `json:"kernel,omitempty"` // sandbox.SessionOptions.Kernel
 	// Timeout, MemoryBytes, CPUs and PIDs are limits; 0 means this package's defaults.
 	Timeout     time.Duration `json:"timeout,omitempty"`
 	MemoryBytes int64         `json:"memory_bytes,omitempty"`
 	CPUs        float64       `json:"cpus,omitempty"`
 	PIDs        int64         `json:"pids,omitempty"`
-	// Env has NAME=value entries.
-	Env []string `json:"env,omitempty"`
+	Env         []string      `json:"env,omitempty"` // has NAME=value entries
 	// Inherit names variables of this program that the code receives. Neither their values nor Env are stored.
 	Inherit []string `json:"inherit,omitempty"`
 	// Project is a directory of the host, mounted read-only at ProjectMount; "" there means /project.

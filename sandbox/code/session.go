@@ -41,8 +41,7 @@ type SessionInfo struct {
 	Started time.Time       `json:"started"`
 	Used    time.Time       `json:"used,omitzero"`
 	Busy    bool            `json:"busy"`
-	// Sandbox is the name of a kept session's sandbox.
-	Sandbox string `json:"sandbox,omitempty"`
+	Sandbox string          `json:"sandbox,omitempty"` // the name of a kept session's sandbox
 }
 
 func (r *Runner) inSession(ctx context.Context, p Preset, q Request) (Result, error) {
@@ -205,8 +204,7 @@ func runCell(ctx context.Context, p Preset, in *sandbox.Session, q Request) (Res
 // sweepEvery is the interval of the check for unused sessions.
 const sweepEvery = time.Second
 
-// sweep ends idle sessions, and too old sessions after their running cell. A cell that continues for too long is ended,
-// too.
+// sweep ends idle sessions, and too old sessions after their running cell. A cell that continues for too long is ended, too.
 func (r *Runner) sweep(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()

@@ -52,8 +52,7 @@ const (
 	defaultUser = "1000:1000"
 )
 
-// Create creates a sandbox. Its limits are defaults except those in asked; a default that the runtime cannot enforce is
-// dropped.
+// Create creates a sandbox. Its limits are defaults except those in asked; a default that the runtime cannot enforce is dropped.
 func Create(ctx context.Context, m *sandbox.Manager, s sandbox.Spec, asked sandbox.Limits) (*sandbox.Sandbox, error) {
 	sb, err := m.Create(ctx, s)
 	e, ok := errors.AsType[*sandbox.UnsupportedError](err)

@@ -37,14 +37,10 @@ var (
 
 // Options configure a pool.
 type Options struct {
-	// Max limits the sandboxes, leased and idle; 0 means DefaultMax.
-	Max int
-	// Wait is how long Acquire waits at the limit; 0 means not at all.
-	Wait time.Duration
-	// Warm is the number of idle sandboxes kept ready for each used Spec, within Max; 0 means none.
-	Warm int
-	// Image returns the image of a Spec that names none, and builds it if it is missing; nil means that each Spec must
-	// name one.
+	Max  int           // limits the sandboxes, leased and idle; 0 means DefaultMax
+	Wait time.Duration // how long Acquire waits at the limit; 0 means not at all
+	Warm int           // the number of idle sandboxes kept ready for each used Spec, within Max; 0 means none
+	// Image returns the image of a Spec that names none, and builds it if it is missing; nil means that each Spec must name one.
 	Image func(ctx context.Context) (string, error)
 	// Name is the prefix of the names of the pool's sandboxes. It must be unique among the pools of the manager's state
 	// directory: see RemoveOrphans. "" means none.
@@ -94,10 +90,9 @@ type slot struct {
 	key     string
 	spec    Spec
 	sandbox pooled
-	// leases reports that the sandbox can nest sandboxes and be reused.
-	leases bool
-	state  state
-	used   time.Time
+	leases  bool // the sandbox can nest sandboxes and be reused
+	state   state
+	used    time.Time
 }
 
 type state int
@@ -310,8 +305,7 @@ func (p *Pool) tryTake(key string, s Spec) (sl *slot, evict pooled, changed <-ch
 	return nil, nil, p.changed, nil
 }
 
-// set changes the state of a slot that is still in the pool, and wakes waiting callers. A closed pool leases and keeps
-// nothing.
+// set changes the state of a slot that is still in the pool, and wakes waiting callers. A closed pool leases and keeps nothing.
 func (p *Pool) set(sl *slot, from, to state) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -338,8 +332,7 @@ func (p *Pool) drop(sl *slot) {
 // removeTimeout bounds the removal of a sandbox: an engine under load takes seconds.
 const removeTimeout = 30 * time.Second
 
-// remove removes a slot with its sandbox. If the removal fails, the sandbox ends without keep-alive signals; its slot
-// is free.
+// remove removes a slot with its sandbox. If the removal fails, the sandbox ends without keep-alive signals; its slot is free.
 func (p *Pool) remove(ctx context.Context, sl *slot) error {
 	p.set(sl, busy, changing)
 	defer p.drop(sl)

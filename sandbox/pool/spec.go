@@ -49,13 +49,10 @@ type Spec struct {
 	// Runtime defaults to sandbox.RuntimeContainer; a jail has no image.
 	Runtime sandbox.Runtime `json:"runtime,omitempty"`
 	// Image is a reference of an image on the engine; "" means Options.Image. It is resolved at each Acquire.
-	Image string `json:"image,omitempty"`
-	// Root is sandbox.Spec.Root, of a jail.
-	Root string `json:"root,omitempty"`
-	// User is a uid:gid other than root's; "" means 1000:1000.
-	User string `json:"user,omitempty"`
-	// Env has NAME=value entries for each command.
-	Env []string `json:"env,omitempty"`
+	Image string   `json:"image,omitempty"`
+	Root  string   `json:"root,omitempty"` // sandbox.Spec.Root, of a jail
+	User  string   `json:"user,omitempty"` // a uid:gid other than root's; "" means 1000:1000
+	Env   []string `json:"env,omitempty"`  // has NAME=value entries for each command
 	// Mounts are directories and files of the host. Changes to them persist.
 	Mounts []sandbox.Mount `json:"mounts,omitempty"`
 	// Limits apply to the sandbox; 0 means this package's default, if the runtime can enforce it.
