@@ -94,8 +94,10 @@ type projectWriter struct {
 	WriteProjectRequest
 	repo *localrepo.Repo
 	base string // what the tasks start from
-	dir  string // for project files
-	text string // of the draft
+	// origin is the URL of the remote for a pull request.
+	origin string
+	dir    string // for project files
+	text   string // of the draft
 	ProjectReport
 }
 
@@ -141,8 +143,11 @@ func (w *projectWriter) open(ctx context.Context) error {
 		return err
 	}
 	w.Draft = detect.Detect(ctx, tree, filepath.Base(w.repo.Path))
-	if w.PR && w.Draft.Remote == "" {
-		return Usagef("a pull request needs a remote: %s has no origin", w.repo.Path)
+	if w.PR {
+		out, err := localrepo.Git(w.repo.Path).Output(ctx, "config", "--local", "--get", "remote.origin.url")
+		if w.origin = strings.TrimSpace(string(out)); err != nil || w.origin == "" {
+			return Usagef("a pull request needs a remote: %s has no origin", w.repo.Path)
+		}
 	}
 	w.text = w.Draft.YAML()
 	return nil
@@ -279,7 +284,7 @@ func (w *projectWriter) openPR(ctx context.Context) error {
 	w.Say("the pull request")
 	const title = "Add a project file for sandbox-agent"
 	r, err := w.request("accepted", w.Project, title, map[string]string{
-		"repo": w.Draft.Remote, "harness": workorder.HarnessCommand,
+		"repo": w.origin, "harness": workorder.HarnessCommand,
 		"command": fmt.Sprintf("echo %s | base64 -d >%[2]s && git add --force %[2]s && git commit --quiet --message %[3]q",
 			base64.StdEncoding.EncodeToString([]byte(w.Project)), projects.DefaultFile, title),
 	})
