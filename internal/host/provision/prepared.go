@@ -8,22 +8,26 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/docker/docker/api/types/build"
+	"github.com/docker/docker/api/types/filters"
 	imagetypes "github.com/docker/docker/api/types/image"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/versionrange"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // PreparedRepository is the name of images with a project's packages and tools, without the tag.
 const PreparedRepository = Repository + "/prepared"
 
-// Labels of these images: the packages and tools, and the id of their base.
+// Labels of these images: the packages and tools for users and as JSON, and the id of their base.
 const (
 	labelPrepared = "sandbox-agent.image.prepared"
+	labelNeeds    = "sandbox-agent.image.needs"
 	labelFrom     = "sandbox-agent.image.from"
 )
 
@@ -52,6 +56,17 @@ func (n Needs) tools() (all []string) {
 		all = append(all, name+"="+n.Tools[name])
 	}
 	return all
+}
+
+var atLeast = regexp.MustCompile(`^>=\s*([0-9][0-9.]*)$`)
+
+// met reports whether an image with other needs has all that these ask for: Go 1.24 or newer is 1.19 or newer, too.
+func (n Needs) met(by Needs) bool {
+	return slices.Equal(slices.Sorted(slices.Values(n.Packages)), slices.Sorted(slices.Values(by.Packages))) &&
+		maps.EqualFunc(n.Tools, by.Tools, func(asked, has string) bool {
+			a, h := atLeast.FindStringSubmatch(asked), atLeast.FindStringSubmatch(has)
+			return asked == has || a != nil && h != nil && versionrange.Compare(h[1], a[1]) >= 0
+		})
 }
 
 // unfinished labels intermediate images of a build, which stay on the engine if it fails. Without a hash they do not count as
@@ -139,13 +154,33 @@ type preparer struct {
 	failed failure
 }
 
-// look finds the image; old reports that one exists and is too old.
+// look finds the image, or another one that meets the needs; old reports that it exists and is too old.
 func (p *preparer) look(ctx context.Context) (found workorder.Image, old bool) {
 	r, err := p.engine.ImageInspect(ctx, p.name)
-	if err != nil || !young(r.Created) {
-		return workorder.Image{}, err == nil
+	switch {
+	case err != nil:
+		return p.other(ctx), false
+	case !young(r.Created):
+		return workorder.Image{}, true
 	}
 	return workorder.Image{Name: p.name, ID: r.ID}, false
+}
+
+// other finds an image of the same base that meets the needs.
+func (p *preparer) other(ctx context.Context) workorder.Image {
+	all, err := p.engine.ImageList(ctx, imagetypes.ListOptions{Filters: filters.NewArgs(filters.Arg("label", labelNeeds))})
+	if err != nil {
+		return workorder.Image{} // it is built
+	}
+	for _, img := range all {
+		var has Needs
+		fresh := time.Since(time.Unix(img.Created, 0)) < PreparedAge
+		if len(img.RepoTags) > 0 && fresh && img.Labels[labelFrom] == p.from && json.Unmarshal([]byte(img.Labels[labelNeeds]), &has) == nil &&
+			p.needs.met(has) {
+			return workorder.Image{Name: img.RepoTags[0], ID: img.ID}
+		}
+	}
+	return workorder.Image{}
 }
 
 func (p *preparer) build(ctx context.Context, noCache bool) (workorder.Image, error) {
@@ -161,11 +196,15 @@ func (p *preparer) build(ctx context.Context, noCache bool) (workorder.Image, er
 	if err != nil {
 		return workorder.Image{}, fmt.Errorf("read the engine's memory: %w", err)
 	}
+	needs, err := json.Marshal(p.needs)
+	if err != nil {
+		return workorder.Image{}, err
+	}
 	p.say("installing %s into an image for later sandboxes", p.needs)
 	err = p.derive(ctx, dockerfile, build.ImageBuildOptions{
 		BuildArgs: buildArgs(readHost(ctx).proxies, ""), NoCache: noCache, Memory: info.MemTotal / memoryShare,
 		MemorySwap: info.MemTotal / memoryShare,
-		Labels:     map[string]string{labelHash: "", labelPrepared: p.needs.String(), labelFrom: p.from},
+		Labels:     map[string]string{labelHash: "", labelPrepared: p.needs.String(), labelNeeds: string(needs), labelFrom: p.from},
 	})
 	if err != nil {
 		return workorder.Image{}, err

@@ -97,6 +97,44 @@ USER nobody
 	}
 }
 
+// TestPreparedShared: an image for a newer least version serves a project that asks for an older one, and no other.
+func TestPreparedShared(t *testing.T) {
+	t.Parallel()
+	made := func(needs string, age time.Duration) imagetypes.Summary {
+		return imagetypes.Summary{
+			ID: "sha256:made", RepoTags: []string{"made"}, Created: time.Now().Add(-age).Unix(),
+			Labels: map[string]string{labelNeeds: needs, labelFrom: "sha256:1"},
+		}
+	}
+	go124 := `{"Packages":["jq"],"Tools":{"go":">=1.24"}}`
+	for name, row := range map[string]struct {
+		needs  Needs
+		image  imagetypes.Summary
+		shared bool
+	}{
+		"older":          {Needs{[]string{"jq"}, map[string]string{"go": ">=1.19"}}, made(go124, 0), true},
+		"newer":          {Needs{[]string{"jq"}, map[string]string{"go": ">=1.25"}}, made(go124, 0), false},
+		"exactly":        {Needs{[]string{"jq"}, map[string]string{"go": "1.19"}}, made(go124, 0), false},
+		"other packages": {Needs{nil, map[string]string{"go": ">=1.19"}}, made(go124, 0), false},
+		"another tool":   {Needs{[]string{"jq"}, map[string]string{"go": ">=1.19", "node": "22"}}, made(go124, 0), false},
+		"old":            {Needs{[]string{"jq"}, map[string]string{"go": ">=1.19"}}, made(go124, PreparedAge), false},
+		"a package that looks like a tool": {
+			Needs{nil, map[string]string{"go": ">=1.19"}}, made(`{"Packages":["go=>=1.24"]}`, 0), false,
+		},
+	} {
+		engine := &fakeEngine{
+			images: map[string]imagetypes.InspectResponse{"sha256:1": boxImage(t, "sha256:1")}, list: []imagetypes.Summary{row.image},
+			build: func(context.Context, io.Reader, build.ImageBuildOptions) (io.ReadCloser, error) {
+				return stream(out("Step 1/3 : FROM x\n")), nil
+			},
+		}
+		img, err := EnsurePrepared(t.Context(), engine, Options{StateDir: t.TempDir()}, workorder.Image{ID: "sha256:1"}, row.needs)
+		if err != nil || (img.ID == "sha256:made") != row.shared || (engine.builds == 0) != row.shared {
+			t.Errorf("%s: %+v, %v, %d builds", name, img, err, engine.builds)
+		}
+	}
+}
+
 // TestPreparedFails: an image that cannot be made is not tried by every task, but once in a while; a run that is stopped says nothing of it.
 func TestPreparedFails(t *testing.T) {
 	t.Parallel()
