@@ -88,11 +88,11 @@ type unpacker struct {
 	sum     Sum
 	entries int64
 	parent  string // the last folder that was found to be one, with all above it
-	later   []folder
+	later   []pendingDir
 }
 
-// folder gets its permissions at the end: they would keep us from filling it.
-type folder struct {
+// pendingDir gets its permissions at the end: they would keep us from filling it.
+type pendingDir struct {
 	name string
 	mode fs.FileMode
 }
@@ -224,7 +224,7 @@ func (u *unpacker) isFolder(name string, perm fs.FileMode) error {
 			err = u.root.Chmod(name, perm|0o700)
 		}
 		if err == nil && perm&0o700 != 0o700 {
-			u.later = append(u.later, folder{name, perm})
+			u.later = append(u.later, pendingDir{name, perm})
 		}
 		return err
 	}

@@ -119,17 +119,17 @@ func (p *page) troubles(r *workorder.Result, b bounds) {
 	if r.Proof == nil {
 		return
 	}
-	type seen struct {
+	type pageTroubles struct {
 		path          string
 		before, after []string
 		texts         []string
 	}
-	var pages []*seen
+	var pages []*pageTroubles
 	for _, g := range r.Proof.Pages[:min(len(r.Proof.Pages), maxPages)] {
-		i := slices.IndexFunc(pages, func(s *seen) bool { return s.path == g.Path })
+		i := slices.IndexFunc(pages, func(s *pageTroubles) bool { return s.path == g.Path })
 		if i < 0 {
 			i = len(pages)
-			pages = append(pages, &seen{path: g.Path})
+			pages = append(pages, &pageTroubles{path: g.Path})
 		}
 		if t := answers(g); t != "" && !slices.Contains(pages[i].texts, t) {
 			pages[i].texts = append(pages[i].texts, t)

@@ -12,12 +12,12 @@ type rebased struct {
 	Backup    string
 	Kept      string
 	Conflicts list[string]
-	Moved     list[moved]
+	Moved     list[movedCommit]
 	Text      string // git's range-diff
 	TextCut   bool
 }
 
-type moved struct{ Old, New, Subject, How, Why string }
+type movedCommit struct{ Old, New, Subject, How, Why string }
 
 // inComment bounds a comment: GitHub accepts 65,536 characters, and an escaped one can be eight.
 var inComment = bounds{text: 12_000, line: 120, items: 60, inner: 20}
@@ -31,8 +31,8 @@ func showRebased(r *workorder.Rebased, b bounds) *rebased {
 			short(r.NewBase), counted(r.Moved))
 	}
 	out.Conflicts = firsts(r.Conflicts, b.inner, func(s string) string { return line(s, b.line) })
-	out.Moved = firsts(r.Moved, b.items, func(m workorder.RangePair) moved {
-		return moved{short(m.Old), short(m.New), line(m.Subject, b.line), line(m.How, 20), line(m.Reason, b.line*2)}
+	out.Moved = firsts(r.Moved, b.items, func(m workorder.RangePair) movedCommit {
+		return movedCommit{short(m.Old), short(m.New), line(m.Subject, b.line), line(m.How, 20), line(m.Reason, b.line*2)}
 	})
 	out.Text, out.TextCut = block(r.Text, b.text)
 	return out

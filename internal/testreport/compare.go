@@ -11,8 +11,8 @@ import (
 
 type testKey struct{ suite, name string }
 
-// seen is one test in all runs of a side.
-type seen struct {
+// testOutcome is one test in all runs of a side.
+type testOutcome struct {
 	status workorder.TestStatus // of the last run; "" when it was not in it
 	text   string
 	flaky  bool
@@ -78,8 +78,8 @@ func ran(reps []*Report) bool {
 }
 
 // side joins the repeats of one commit.
-func side(reps []*Report) map[testKey]*seen {
-	all := map[testKey]*seen{}
+func side(reps []*Report) map[testKey]*testOutcome {
+	all := map[testKey]*testOutcome{}
 	runs := 0
 	for _, r := range reps {
 		if r == nil {
@@ -90,7 +90,7 @@ func side(reps []*Report) map[testKey]*seen {
 			k := testKey{t.Suite, t.Name}
 			s := all[k]
 			if s == nil {
-				s = &seen{}
+				s = &testOutcome{}
 				all[k] = s
 			}
 			// A test that was missing in an earlier run differs as well.
@@ -110,7 +110,7 @@ func side(reps []*Report) map[testKey]*seen {
 	return all
 }
 
-func transition(b, h *seen) workorder.Transition {
+func transition(b, h *testOutcome) workorder.Transition {
 	if b != nil && b.flaky || h != nil && h.flaky {
 		return workorder.TransitionFlaky
 	}
@@ -149,8 +149,8 @@ func transition(b, h *seen) workorder.Transition {
 }
 
 // standIn gives the failure of a suite to its tests that are missing on that side: they were not deleted.
-func standIn(from, to map[testKey]*seen) {
-	whole := map[string]*seen{}
+func standIn(from, to map[testKey]*testOutcome) {
+	whole := map[string]*testOutcome{}
 	for k, s := range to {
 		switch {
 		case s.status != workorder.TestFailed:
@@ -163,7 +163,7 @@ func standIn(from, to map[testKey]*seen) {
 	for k := range from { // sub-tests of Go, whose parent failed before it came to them
 		for i := strings.LastIndexByte(k.name, '/'); i > 0 && to[k] == nil; i = strings.LastIndexByte(k.name[:i], '/') {
 			if p := to[testKey{k.suite, k.name[:i]}]; p != nil && p.status == workorder.TestFailed && p.text != "" {
-				to[k] = &seen{status: workorder.TestFailed, text: texts.Short("not run: "+p.text, textBytes)}
+				to[k] = &testOutcome{status: workorder.TestFailed, text: texts.Short("not run: "+p.text, textBytes)}
 			}
 		}
 	}
@@ -178,19 +178,19 @@ func standIn(from, to map[testKey]*seen) {
 		}
 		known[k.suite] = true
 		if to[k] == nil {
-			to[k] = &seen{status: workorder.TestFailed, text: texts.Short("not run: "+w.text, textBytes)}
+			to[k] = &testOutcome{status: workorder.TestFailed, text: texts.Short("not run: "+w.text, textBytes)}
 		}
 	}
 	// The suite did not fail as a whole if its tests ran.
 	for k, s := range to {
 		if s.whole && from[k] == nil && known[k.suite] {
-			from[k] = &seen{status: workorder.TestPassed}
+			from[k] = &testOutcome{status: workorder.TestPassed}
 		}
 	}
 }
 
 // covering returns the failure of a suite, or of its module, group or run.
-func covering(whole map[string]*seen, suite string) *seen {
+func covering(whole map[string]*testOutcome, suite string) *testOutcome {
 	for s := suite; ; {
 		if w := whole[s]; w != nil {
 			return w

@@ -23,21 +23,21 @@ type goEvent struct {
 type goTest struct {
 	Test
 	running bool
-	said    speech
+	said    testOutput
 }
 
 type goPackage struct {
 	name  string
 	tests map[string]*goTest
 	order []*goTest
-	said  speech
+	said  testOutput
 	ended bool
 }
 
 type goReader struct {
 	packages map[string]*goPackage
 	order    []*goPackage
-	builds   map[string]*speech
+	builds   map[string]*testOutput
 	count    int
 	lost     int
 }
@@ -45,7 +45,7 @@ type goReader struct {
 // parseGo reads the events among other output. Other lines are skipped, except older Go's verdict on a package that did
 // not build.
 func parseGo(rep *Report, in io.Reader) error {
-	g := &goReader{packages: map[string]*goPackage{}, builds: map[string]*speech{}}
+	g := &goReader{packages: map[string]*goPackage{}, builds: map[string]*testOutput{}}
 	lines := texts.NewLines(texts.MaxLine, func(line []byte, lost int64) {
 		if lost == 0 {
 			g.line(line)
@@ -99,7 +99,7 @@ func (g *goReader) event(ev goEvent) {
 	switch {
 	case ev.Action == "build-output":
 		if g.builds[ev.ImportPath] == nil && len(g.builds) < maxTests {
-			g.builds[ev.ImportPath] = &speech{}
+			g.builds[ev.ImportPath] = &testOutput{}
 		}
 		g.builds[ev.ImportPath].hear(ev.Output)
 		return
@@ -195,7 +195,7 @@ func (g *goReader) ofTest(p *goPackage, ev goEvent) {
 		t.Status, t.running, t.Duration = s, false, seconds(ev.Elapsed)
 		t.Text = t.said.text()
 		panicked := t.said.panicked
-		t.said = speech{panicked: panicked}
+		t.said = testOutput{panicked: panicked}
 	}
 	switch ev.Action {
 	case "run", "start":
@@ -204,7 +204,7 @@ func (g *goReader) ofTest(p *goPackage, ev goEvent) {
 		t.said.hear(ev.Output)
 		if t.Status == workorder.TestFailed { // what a panic says comes after the verdict
 			t.Text = texts.Short(t.Text+"\n"+t.said.text(), 4*textBytes)
-			t.said = speech{panicked: t.said.panicked}
+			t.said = testOutput{panicked: t.said.panicked}
 		}
 	case "pass":
 		end(workorder.TestPassed)
@@ -215,8 +215,8 @@ func (g *goReader) ofTest(p *goPackage, ev goEvent) {
 	}
 }
 
-// speech keeps the first lines of a test's output, and the first that look like a failure's.
-type speech struct {
+// testOutput keeps the first lines of a test's output, and the first that look like a failure's.
+type testOutput struct {
 	first, telling []string
 	follow         bool
 	panicked       bool
@@ -229,7 +229,7 @@ var (
 	goPanic   = lazyregexp.New(`^\s*(?:panic: |fatal error: |signal: )|^panic:`)
 )
 
-func (s *speech) hear(out string) {
+func (s *testOutput) hear(out string) {
 	if s == nil {
 		return
 	}
@@ -252,7 +252,7 @@ func (s *speech) hear(out string) {
 	}
 }
 
-func (s *speech) text() string {
+func (s *testOutput) text() string {
 	lines := s.telling
 	if len(lines) == 0 {
 		lines = s.first

@@ -11,7 +11,7 @@ import (
 const maxNamesakes = 32
 
 // move renames the suites of base's tests that are in another suite on head, so that a renamed file is no deletion.
-func move(b, h map[testKey]*seen) {
+func move(b, h map[testKey]*testOutcome) {
 	lost, gained := namesakes(b, h), namesakes(h, b)
 	type pair struct{ from, to string }
 	votes := map[pair]int{}
@@ -46,7 +46,7 @@ func move(b, h map[testKey]*seen) {
 }
 
 // namesakes returns, for each name, the suites in a that b lacks.
-func namesakes(a, b map[testKey]*seen) map[string][]string {
+func namesakes(a, b map[testKey]*testOutcome) map[string][]string {
 	out := map[string][]string{}
 	for k := range a {
 		if b[k] == nil && k.name != wholeSuite {

@@ -51,7 +51,7 @@ type Options struct {
 
 // Pool leases sandboxes. Its methods may be called concurrently.
 type Pool struct {
-	m maker
+	m creator
 	o Options
 
 	mu        sync.Mutex
@@ -62,7 +62,7 @@ type Pool struct {
 	work      sync.WaitGroup
 }
 
-type maker interface {
+type creator interface {
 	// Create creates a sandbox of a complete spec. Without leases, or if it cannot nest, it is leased only once.
 	Create(ctx context.Context, s Spec, name string, leases bool) (pooled, error)
 	// ImageID returns the current id of an image name.
@@ -106,7 +106,7 @@ const (
 // New returns a pool of the manager's sandboxes. It contacts nothing.
 func New(m *sandbox.Manager, o Options) *Pool { return newPool(&manager{m}, o) }
 
-func newPool(m maker, o Options) *Pool {
+func newPool(m creator, o Options) *Pool {
 	o.Max = cmp.Or(o.Max, DefaultMax)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -100,14 +100,14 @@ func (c *people) askedFor(login string) bool {
 	return ok
 }
 
-// left reports omitted texts, and texts of people with write access among them.
-type left struct{ any, commands bool }
+// omission reports omitted texts, and texts of people with write access among them.
+type omission struct{ any, commands bool }
 
 // allowance is the unused part of the bounds for some texts.
 type allowance struct{ notes, bytes int }
 
 // take selects as many texts as fit, by rank and then in their order.
-func take(all []*draft) (l left) {
+func take(all []*draft) (l omission) {
 	writers, others := allowance{maxNotes, maxTexts}, allowance{maxOtherNotes, maxOtherTexts}
 	sorted := slices.Clone(all)
 	slices.SortStableFunc(sorted, func(a, b *draft) int { return cmp.Compare(a.rank, b.rank) })

@@ -16,8 +16,8 @@ const (
 	checkWorse            // newly red, or nothing shows that it was red before
 )
 
-// judged is one check on both sides.
-type judged struct {
+// checkVerdict is one check on both sides.
+type checkVerdict struct {
 	state checkState
 	text  string // about a check that is not green
 	fixed bool   // the check, or a test of it, went from red to green
@@ -25,7 +25,7 @@ type judged struct {
 
 // judgeCheck compares a check on base and on head. p is nil if the proof lacks it; same: head is base. Head is red if
 // the check fails in the work tree, or fails steadily in a clean checkout.
-func judgeCheck(v *workorder.Validation, p *workorder.CheckProof, same bool) judged {
+func judgeCheck(v *workorder.Validation, p *workorder.CheckProof, same bool) checkVerdict {
 	if p == nil {
 		p = &workorder.CheckProof{}
 	}
@@ -38,26 +38,26 @@ func judgeCheck(v *workorder.Validation, p *workorder.CheckProof, same bool) jud
 	newly := p.Counts[workorder.TransitionBroken] + p.Counts[workorder.TransitionNewFails]
 	switch {
 	case newly > 0:
-		return judged{checkWorse, fmt.Sprintf("%s: %s that did not fail before", at, failing(newly)), fixed}
+		return checkVerdict{checkWorse, fmt.Sprintf("%s: %s that did not fail before", at, failing(newly)), fixed}
 	case !red:
-		return judged{checkGreen, "", fixed}
+		return checkVerdict{checkGreen, "", fixed}
 	case same:
-		return judged{checkRed, at + ": the task changed nothing", fixed}
+		return checkVerdict{checkRed, at + ": the task changed nothing", fixed}
 	case p.Base == nil:
-		return judged{checkWorse, at, fixed}
+		return checkVerdict{checkWorse, at, fixed}
 	case p.BaseVaries:
-		return judged{checkRed, at + ": it passes at times and fails at others", fixed}
+		return checkVerdict{checkRed, at + ": it passes at times and fails at others", fixed}
 	case p.Base.Passed:
-		return judged{checkWorse, at + ": it passed before the task", fixed}
+		return checkVerdict{checkWorse, at + ": it passed before the task", fixed}
 	case p.Base.Tests != nil && p.Head != nil && p.Head.Tests == nil:
-		return judged{checkWorse, at + ": it fails before its tests run, which they did before the task", fixed}
+		return checkVerdict{checkWorse, at + ": it fails before its tests run, which they did before the task", fixed}
 	case p.Base.Tests != nil && p.Head != nil && p.Head.Tests.Failed > p.Base.Tests.Failed:
-		return judged{checkWorse, fmt.Sprintf("%s: %s, %d before the task", at, failing(p.Head.Tests.Failed), p.Base.Tests.Failed), fixed}
+		return checkVerdict{checkWorse, fmt.Sprintf("%s: %s, %d before the task", at, failing(p.Head.Tests.Failed), p.Base.Tests.Failed), fixed}
 	}
 	if n := p.Counts[workorder.TransitionStillFails]; n > 0 {
-		return judged{checkRed, fmt.Sprintf("%s: %s as before", v.Name, failing(n)), fixed}
+		return checkVerdict{checkRed, fmt.Sprintf("%s: %s as before", v.Name, failing(n)), fixed}
 	}
-	return judged{checkRed, at + ": as before the task", fixed}
+	return checkVerdict{checkRed, at + ": as before the task", fixed}
 }
 
 // fixedTests is the least number of tests that went from red to green; skipped tests count only where necessary.

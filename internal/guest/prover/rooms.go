@@ -78,7 +78,7 @@ func (r *Rooms) Room(ctx context.Context, repo git.Repo, commit string, bare boo
 	if err := r.end(); err != nil {
 		return nil, err
 	}
-	out := &room{rooms: r, start: proof.StartState{Tree: workorder.Workspace, Home: workorder.SandboxHome}}
+	out := &sideRoom{rooms: r, start: proof.StartState{Tree: workorder.Workspace, Home: workorder.SandboxHome}}
 	var layers cleanroom.LayerFunc
 	if r.Snapshots != nil {
 		var side setupcache.CheckoutStart
@@ -116,21 +116,21 @@ func (r *Rooms) end() error {
 	return nil
 }
 
-// room is the room of one side. It implements proof.Room.
-type room struct {
+// sideRoom is the room of one side. It implements proof.Room.
+type sideRoom struct {
 	*cleanroom.Room
 	rooms *Rooms
 	user  *proc.Credential
 	start proof.StartState
 }
 
-func (r *room) StartState() proof.StartState { return r.start }
+func (r *sideRoom) StartState() proof.StartState { return r.start }
 
-func (r *room) User() *proc.Credential { return r.user }
+func (r *sideRoom) User() *proc.Credential { return r.user }
 
-func (r *room) Missing() []string { return r.Room.Missing }
+func (r *sideRoom) Missing() []string { return r.Room.Missing }
 
-func (r *room) FreeResources() (proof.FreeResources, error) {
+func (r *sideRoom) FreeResources() (proof.FreeResources, error) {
 	space, err := r.rooms.clean.Space()
 	if err != nil {
 		return proof.FreeResources{}, err
@@ -139,12 +139,12 @@ func (r *room) FreeResources() (proof.FreeResources, error) {
 	return proof.FreeResources{Disk: space.Disk, Inodes: space.Inodes, Memory: memory}, err
 }
 
-func (r *room) Remove(ctx context.Context) error {
+func (r *sideRoom) Remove(ctx context.Context) error {
 	r.rooms.Engine.Guard.SetBindDirs(nil)
 	return errors.Join(r.rooms.end(), r.Room.Remove(ctx))
 }
 
-func (r *room) Enter(ctx context.Context) error {
+func (r *sideRoom) Enter(ctx context.Context) error {
 	if err := r.rooms.end(); err != nil {
 		return err
 	}

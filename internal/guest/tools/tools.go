@@ -127,7 +127,7 @@ func (b *Tools) one(ctx context.Context, t *tool, want string) *Missing {
 	miss := &Missing{Tool: t.name, Asked: want}
 	r, err := versionrange.Parse(want)
 	if err != nil {
-		miss.Tried = append(miss.Tried, Tried{Err: err})
+		miss.Sources = append(miss.Sources, SourceResult{Err: err})
 		return miss
 	}
 	has := b.version(ctx, t, b.Path)
@@ -135,7 +135,7 @@ func (b *Tools) one(ctx context.Context, t *tool, want string) *Missing {
 		b.logf("%s %s: the image has %s", t.name, want, has)
 		return nil
 	}
-	miss.Tried = append(miss.Tried, Tried{Way: "image", Has: compact(has)})
+	miss.Sources = append(miss.Sources, SourceResult{Way: "image", Has: compact(has)})
 	if kept := b.kept(ctx, t, r); kept != "" {
 		if err := b.link(t, kept); err == nil {
 			b.logf("%s %s: %s is there", t.name, want, kept)
@@ -148,14 +148,14 @@ func (b *Tools) one(ctx context.Context, t *tool, want string) *Missing {
 			return nil
 		}
 		b.logf("%s %s: %s", t.name, want, tried)
-		miss.Tried = append(miss.Tried, *tried)
+		miss.Sources = append(miss.Sources, *tried)
 	}
 	return miss
 }
 
 // try uses one source; nil means that the tool is installed.
-func (b *Tools) try(ctx context.Context, t *tool, r versionrange.Range, w way) *Tried {
-	tried := &Tried{Way: w.String()}
+func (b *Tools) try(ctx context.Context, t *tool, r versionrange.Range, w way) *SourceResult {
+	tried := &SourceResult{Way: w.String()}
 	look, cancel := context.WithTimeoutCause(ctx, lookTime, fmt.Errorf("it took longer than %s", lookTime))
 	list, err := w.list(look, b, t)
 	cancel()
@@ -222,7 +222,7 @@ func (b *Tools) companion(ctx context.Context) *Missing {
 	node := b.version(ctx, b.table["node"], b.path())
 	newest, err := npmFor(ctx, b, node)
 	if err != nil {
-		return &Missing{Tool: "npm", Asked: "for node " + node, Tried: []Tried{{Way: "npm", Err: err}}}
+		return &Missing{Tool: "npm", Asked: "for node " + node, Sources: []SourceResult{{Way: "npm", Err: err}}}
 	}
 	return b.one(ctx, b.table["npm"], newest)
 }
@@ -319,11 +319,11 @@ type Error struct{ Missing []Missing }
 // Missing is a tool that no source has in the requested version.
 type Missing struct {
 	Tool, Asked string
-	Tried       []Tried
+	Sources     []SourceResult
 }
 
-// Tried is the result of one source.
-type Tried struct {
+// SourceResult is the result of one source.
+type SourceResult struct {
 	Way string
 	Has []string // the versions nearest to the requested one
 	Err error    // why the source could not be used
@@ -339,13 +339,13 @@ func (e *Error) Error() string {
 
 func (m Missing) String() string {
 	var ways []string
-	for _, t := range m.Tried {
+	for _, t := range m.Sources {
 		ways = append(ways, t.String())
 	}
 	return fmt.Sprintf("%s %s is unavailable (%s)", m.Tool, m.Asked, strings.Join(ways, "; "))
 }
 
-func (t Tried) String() string {
+func (t SourceResult) String() string {
 	what := "has none"
 	switch has := strings.Join(t.Has, ", "); {
 	case t.Err != nil && has != "":

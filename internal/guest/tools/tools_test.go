@@ -94,7 +94,7 @@ func TestWays(t *testing.T) {
 		first  scripted
 		second scripted
 		put    string // the version that is there afterwards; empty: none beside the image's
-		tried  []Tried
+		tried  []SourceResult
 	}{
 		"the image's":          {asked: "8"},
 		"newest that fits":     {asked: "21", first: scripted{has: []string{"21.0.2", "21.0.13", "22.0.1"}}, put: "21.0.13"},
@@ -103,9 +103,9 @@ func TestWays(t *testing.T) {
 		"says another version": {asked: "17", first: scripted{has: []string{"17.0.9"}, says: "18.0.0"}, second: scripted{has: []string{"17.0.1"}}, put: "17.0.1"},
 		"none": {
 			asked: "17", first: scripted{has: []string{"21.0.1", "21.0.2", "25.0.1"}}, second: scripted{err: down},
-			tried: []Tried{{Way: "image", Has: []string{"8.0"}}, {Way: "scripted", Has: []string{"25.0.1", "21.0.2"}}, {Way: "scripted", Err: down}},
+			tried: []SourceResult{{Way: "image", Has: []string{"8.0"}}, {Way: "scripted", Has: []string{"25.0.1", "21.0.2"}}, {Way: "scripted", Err: down}},
 		},
-		"no version": {asked: "a/b", tried: []Tried{{Err: errors.New("any")}}},
+		"no version": {asked: "a/b", tried: []SourceResult{{Err: errors.New("any")}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -119,7 +119,7 @@ func TestWays(t *testing.T) {
 			}
 			var want []Missing
 			if row.tried != nil {
-				want = []Missing{{Tool: "java", Asked: row.asked, Tried: row.tried}}
+				want = []Missing{{Tool: "java", Asked: row.asked, Sources: row.tried}}
 			}
 			if diff := cmp.Diff(want, missing, cmp.Comparer(func(a, b error) bool { return (a == nil) == (b == nil) })); diff != "" {
 				t.Error(diff)

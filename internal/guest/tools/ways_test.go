@@ -99,7 +99,7 @@ func TestEachWay(t *testing.T) {
 				b.table["go"].asks = []string{"version"}
 			}
 			_, err := b.Install(t.Context(), map[string]string{row.tool: row.asked})
-			if e, ok := errors.AsType[*Error](err); row.there == nil && (!ok || len(e.Missing) != 1 || e.Missing[0].Tried[1].Err == nil) || row.there != nil && err != nil {
+			if e, ok := errors.AsType[*Error](err); row.there == nil && (!ok || len(e.Missing) != 1 || e.Missing[0].Sources[1].Err == nil) || row.there != nil && err != nil {
 				t.Fatalf("%v", err)
 			}
 			arch := strings.TrimPrefix(npm{pkg: "ARCH"}.name(), "npm package ")
@@ -127,7 +127,7 @@ func TestClientFails(t *testing.T) {
 	b := realWays(t, "rust", apt)
 	_, err := b.Install(t.Context(), map[string]string{"rust": "9"})
 	e, ok := errors.AsType[*Error](err)
-	if !ok || len(e.Missing) != 1 || e.Missing[0].Tried[1].Err == nil || !cmp.Equal(e.Missing[0].Tried[1].Has, []string{"9.0.1"}) {
+	if !ok || len(e.Missing) != 1 || e.Missing[0].Sources[1].Err == nil || !cmp.Equal(e.Missing[0].Sources[1].Has, []string{"9.0.1"}) {
 		t.Errorf("%v", err)
 	}
 }

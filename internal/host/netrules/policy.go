@@ -159,21 +159,21 @@ func lookups(rules map[string]*Rule) {
 
 // collapse replaces many subdomains of one domain by one rule.
 func collapse(rules map[string]*Rule) {
-	type family struct {
+	type parentDomain struct {
 		domain string
 		port   uint16
 	}
-	families := map[family][]*Rule{}
+	byParent := map[parentDomain][]*Rule{}
 	for _, name := range slices.Sorted(maps.Keys(rules)) {
 		r := rules[name]
 		domain, err := publicsuffix.EffectiveTLDPlusOne(r.parsed.Host)
 		if err != nil || domain == r.parsed.Host {
 			continue // an address, a bare name, or the domain itself, which *.domain does not allow
 		}
-		f := family{domain, r.parsed.Port}
-		families[f] = append(families[f], r)
+		f := parentDomain{domain, r.parsed.Port}
+		byParent[f] = append(byParent[f], r)
 	}
-	for f, members := range families {
+	for f, members := range byParent {
 		if len(members) < wildcardFrom {
 			continue
 		}

@@ -247,20 +247,20 @@ func absolute(path, file string) string {
 	return filepath.Join(filepath.Dir(file), path)
 }
 
-// seen identifies the version of a file that was read.
-type seen struct {
+// fileVersion identifies the version of a file that was read.
+type fileVersion struct {
 	there bool
 	size  int64
 	time  time.Time
 	inode uint64 // a file that takes the place of another may be as large and as old
 }
 
-func look(path string) seen {
+func look(path string) fileVersion {
 	st, err := os.Stat(path)
 	if err != nil {
-		return seen{}
+		return fileVersion{}
 	}
-	s := seen{there: true, size: st.Size(), time: st.ModTime()}
+	s := fileVersion{there: true, size: st.Size(), time: st.ModTime()}
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
 		s.inode = sys.Ino
 	}

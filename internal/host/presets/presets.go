@@ -52,7 +52,7 @@ type Registry struct {
 	mu       sync.Mutex
 	all      []code.Preset
 	problems []Problem
-	seen     map[string]seen
+	seen     map[string]fileVersion
 	looked   time.Time
 }
 
@@ -77,7 +77,7 @@ func (r *Registry) Reload() (changed bool, err error) {
 }
 
 func (r *Registry) reload() (changed bool, err error) {
-	l := loader{o: r.o, names: map[string]code.Preset{}, seen: map[string]seen{}}
+	l := loader{o: r.o, names: map[string]code.Preset{}, seen: map[string]fileVersion{}}
 	for _, p := range code.BuiltinPresets() {
 		l.names[p.Name] = p
 	}
@@ -107,7 +107,7 @@ func (r *Registry) Refresh() (changed bool, err error) {
 		return false, nil
 	}
 	r.looked = time.Now()
-	l := loader{o: r.o, seen: map[string]seen{}}
+	l := loader{o: r.o, seen: map[string]fileVersion{}}
 	for path := range r.seen {
 		l.look(path)
 	}
@@ -147,7 +147,7 @@ type loader struct {
 	names    map[string]code.Preset
 	problems []Problem
 	warnings []string
-	seen     map[string]seen
+	seen     map[string]fileVersion
 }
 
 func (l *loader) look(path string) { l.seen[path] = look(path) }
@@ -179,7 +179,7 @@ func (l *loader) add(e code.Preset) {
 
 // Scan reads the artifacts of a directory only.
 func Scan(dir string) ([]code.Preset, []Problem) {
-	l := loader{o: Options{Dir: dir}, names: map[string]code.Preset{}, seen: map[string]seen{}}
+	l := loader{o: Options{Dir: dir}, names: map[string]code.Preset{}, seen: map[string]fileVersion{}}
 	l.scan()
 	return byName(l.names), l.problems
 }

@@ -33,7 +33,8 @@ func lines(list string) (all []string) {
 	return all
 }
 
-// prose returns what people read of a Go file: comments and string literals, each at its line; code is blank.
+// prose returns what people read of a Go file: comments, string literals and the beginning of type declarations, each at its
+// line; other code is blank.
 func prose(t *testing.T, path string, src []byte) []byte {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -49,14 +50,16 @@ func prose(t *testing.T, path string, src []byte) []byte {
 	var s scanner.Scanner
 	file := fset.AddFile(path, fset.Base(), len(src))
 	s.Init(file, src, nil, scanner.ScanComments)
+	declares := false
 	for {
 		pos, tok, lit := s.Scan()
 		if tok == token.EOF {
 			return text
 		}
-		if tok == token.COMMENT || tok == token.STRING {
+		if tok == token.COMMENT || tok == token.STRING || tok == token.TYPE || tok == token.IDENT && declares {
 			copy(text[file.Offset(pos):], lit)
 		}
+		declares = tok == token.TYPE
 	}
 }
 

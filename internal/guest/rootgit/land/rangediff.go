@@ -305,14 +305,14 @@ func named(files []string) string {
 	return list
 }
 
-// moved is a commit that git rebased onto another parent.
-type moved struct {
+// rebasedCommit is a commit that git rebased onto another parent.
+type rebasedCommit struct {
 	tree  string
 	files []string // files with conflicts
 }
 
 // move rebases a commit onto another one without a work tree: two temporary commits make its parent the merge base.
-func (c *comparison) move(ctx context.Context, o *rangeCommit, on string) (m moved, err error) {
+func (c *comparison) move(ctx context.Context, o *rangeCommit, on string) (m rebasedCommit, err error) {
 	at, err := c.tree(ctx, on)
 	if err != nil {
 		return m, err

@@ -220,7 +220,7 @@ func TestForeign(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	s := newRuntime(kindJail, Options{State: state}).(*jails)
-	add := func(name string) *folder {
+	add := func(name string) *sandboxDir {
 		f, err := s.make(name, record{Kind: kindJail, Labels: map[string]string{runtime.LabelSandbox: name}, startConfig: startConfig{UID: os.Getuid(), GID: os.Getgid()}})
 		if err != nil {
 			t.Fatal(err)

@@ -196,7 +196,7 @@ func (s *jails) Start(ctx context.Context, id string) error {
 }
 
 // serves reports whether the sandbox's guest accepts connections: an ended one refuses them.
-func (f *folder) serves(ctx context.Context) bool {
+func (f *sandboxDir) serves(ctx context.Context) bool {
 	if !f.shim().Alive() {
 		return false
 	}
@@ -207,7 +207,7 @@ func (f *folder) serves(ctx context.Context) bool {
 	return !errors.Is(err, syscall.ECONNREFUSED)
 }
 
-func (s *jails) open(id string) (*folder, error) {
+func (s *jails) open(id string) (*sandboxDir, error) {
 	f, err := openFolder(filepath.Join(s.dir, id))
 	if err != nil {
 		return nil, fmt.Errorf("open the sandbox's directory %s: %w", filepath.Join(s.dir, id), err)
@@ -355,7 +355,7 @@ func (s *jails) Stop(ctx context.Context, id string, _ time.Duration) error {
 }
 
 // stop ends the shim with all of its processes. The caller holds the lock.
-func (f *folder) stop(ctx context.Context) error {
+func (f *sandboxDir) stop(ctx context.Context) error {
 	k := f.shim()
 	ctx, cancel := context.WithTimeout(ctx, endTime)
 	defer cancel()
@@ -407,7 +407,7 @@ func (s *jails) Remove(ctx context.Context, id string) error {
 }
 
 // remove stops and removes a sandbox. The caller holds the lock.
-func (s *jails) remove(ctx context.Context, f *folder) error {
+func (s *jails) remove(ctx context.Context, f *sandboxDir) error {
 	if err := f.stop(ctx); err != nil {
 		return err
 	}
@@ -441,7 +441,7 @@ func (s *jails) sweep(ctx context.Context) {
 	}
 }
 
-func (s *jails) stale(f *folder) bool {
+func (s *jails) stale(f *sandboxDir) bool {
 	if name := filepath.Base(f.path); strings.HasPrefix(name, beginning) || strings.HasPrefix(name, goingAway) {
 		st, err := f.dir.Stat()
 		return err == nil && time.Since(st.ModTime()) > freshTime

@@ -63,20 +63,20 @@ type startConfig struct {
 	GID       int             `json:"gid"`
 }
 
-// folder is a sandbox's open directory. The holder of its lock may start, stop or remove the sandbox.
-type folder struct {
+// sandboxDir is a sandbox's open directory. The holder of its lock may start, stop or remove the sandbox.
+type sandboxDir struct {
 	path string
 	dir  *os.File
 	root *os.Root
 }
 
-func (f *folder) close() {
+func (f *sandboxDir) close() {
 	_ = f.root.Close()
 	_ = f.dir.Close() // with the lock
 }
 
 // openFolder opens an existing directory. It returns safeopen.ErrUnsafe for a link, or a directory of another user.
-func openFolder(path string) (*folder, error) {
+func openFolder(path string) (*sandboxDir, error) {
 	dir, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, runtime.ErrNotFound
@@ -99,11 +99,11 @@ func openFolder(path string) (*folder, error) {
 		_ = dir.Close()
 		return nil, err
 	}
-	return &folder{path, dir, root}, nil
+	return &sandboxDir{path, dir, root}, nil
 }
 
 // lock waits for the directory's lock and checks that the directory still exists.
-func (f *folder) lock(ctx context.Context) error {
+func (f *sandboxDir) lock(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lockTime)
 	defer cancel()
 	for !f.tryLock() {
@@ -120,7 +120,7 @@ func (f *folder) lock(ctx context.Context) error {
 }
 
 // there reports whether the directory still has its name.
-func (f *folder) there() bool {
+func (f *sandboxDir) there() bool {
 	there, err := os.Lstat(f.path)
 	if err != nil {
 		return false
@@ -129,12 +129,12 @@ func (f *folder) there() bool {
 	return err == nil && os.SameFile(here, there)
 }
 
-func (f *folder) tryLock() bool {
+func (f *sandboxDir) tryLock() bool {
 	return unix.Flock(int(f.dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 }
 
 // record reads the directory's record.
-func (f *folder) record() (r record, err error) {
+func (f *sandboxDir) record() (r record, err error) {
 	err = f.read(recordFile, &r)
 	if err == nil && (r.Kind != kindJail && r.Kind != kindMachine || r.Labels[runtime.LabelSandbox] != filepath.Base(f.path)) {
 		err = fmt.Errorf("read %s: not the record of this sandbox", filepath.Join(f.path, recordFile))
@@ -142,7 +142,7 @@ func (f *folder) record() (r record, err error) {
 	return r, err
 }
 
-func (f *folder) read(name string, v any) error {
+func (f *sandboxDir) read(name string, v any) error {
 	me := uint32(os.Geteuid())
 	b, err := safeopen.Read(f.root, name, &me, maxRecord)
 	if err == nil {
@@ -158,7 +158,7 @@ func (f *folder) read(name string, v any) error {
 }
 
 // write replaces a file of the directory atomically. With durable it survives a power failure, at about the cost of a start.
-func (f *folder) write(name string, v any, durable bool) error {
+func (f *sandboxDir) write(name string, v any, durable bool) error {
 	b, err := json.Marshal(v)
 	if err == nil {
 		err = f.writeFile(name+".new", b, durable)
@@ -175,7 +175,7 @@ func (f *folder) write(name string, v any, durable bool) error {
 	return nil
 }
 
-func (f *folder) writeFile(name string, b []byte, durable bool) error {
+func (f *sandboxDir) writeFile(name string, b []byte, durable bool) error {
 	to, err := f.root.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -196,7 +196,7 @@ var syncFile = func(f *os.File) error {
 }
 
 // at returns a short path to a name in the directory: a socket's path has at most 108 bytes.
-func (f *folder) at(name string) string {
+func (f *sandboxDir) at(name string) string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", f.dir.Fd(), name)
 }
 
@@ -207,7 +207,7 @@ type shim struct {
 }
 
 // shim returns the last shim, or a dead one if there was none.
-func (f *folder) shim() *shim {
+func (f *sandboxDir) shim() *shim {
 	k := &shim{}
 	if f.read(shimFile, k) != nil {
 		return &shim{}
@@ -216,7 +216,7 @@ func (f *folder) shim() *shim {
 }
 
 // removeGroups removes the cgroups of a shim that was killed.
-func (f *folder) removeGroups() error {
+func (f *sandboxDir) removeGroups() error {
 	var errs []error
 	for _, dir := range f.shim().Groups {
 		errs = append(errs, jailshim.RemoveGroup(dir))
@@ -225,7 +225,7 @@ func (f *folder) removeGroups() error {
 }
 
 // dirs creates the missing directories for a sandbox's files.
-func (f *folder) dirs(r record) error {
+func (f *sandboxDir) dirs(r record) error {
 	for _, sub := range []string{workspaceDir, homeDir} {
 		err := f.root.Mkdir(sub, 0o755)
 		if errors.Is(err, fs.ErrExist) {
@@ -242,7 +242,7 @@ func (f *folder) dirs(r record) error {
 }
 
 // make creates and locks the directory of a new sandbox. A name in use is a runtime.ErrConflict.
-func (s *jails) make(name string, r record) (*folder, error) {
+func (s *jails) make(name string, r record) (*sandboxDir, error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the directory of sandboxes: %w", err)
 	}

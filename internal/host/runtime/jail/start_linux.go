@@ -116,7 +116,7 @@ func onlyOurs(dir string) error {
 }
 
 // start starts the shim of a sandbox, and waits until its guest serves. The caller holds the lock.
-func (s *jails) start(ctx context.Context, f *folder, r record, guest string) error {
+func (s *jails) start(ctx context.Context, f *sandboxDir, r record, guest string) error {
 	if err := f.dirs(r); err != nil { // the user may have deleted them
 		return fmt.Errorf("create the sandbox's directories: %w", err)
 	}
@@ -195,7 +195,7 @@ func (s *jails) start(ctx context.Context, f *folder, r record, guest string) er
 }
 
 // listen creates the guest's socket. Only this user can access the directory.
-func (f *folder) listen(ctx context.Context) (*os.File, error) {
+func (f *sandboxDir) listen(ctx context.Context) (*os.File, error) {
 	if err := f.root.Remove(socketFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("create the sandbox's socket: %w", err)
 	}
@@ -212,7 +212,7 @@ func (f *folder) listen(ctx context.Context) (*os.File, error) {
 	return u.File()
 }
 
-func (s *jails) plan(f *folder, r record, guest string) (jailshim.Config, error) {
+func (s *jails) plan(f *sandboxDir, r record, guest string) (jailshim.Config, error) {
 	p := jailshim.Config{Dir: f.path, Throwaway: r.Throwaway, End: syscall.SIGKILL, Env: []string{}}
 	config := r.Config
 	at := findParents()
