@@ -210,7 +210,7 @@ func (t *Tasks) Find(ctx context.Context, id string) (*taskstore.Store, *tasksto
 	}
 	rec, err := st.Find(id)
 	if err == nil && rec.Moving != 0 {
-		rec, err = t.mended(ctx, st, rec)
+		rec, err = t.completeMove(ctx, st, rec)
 	}
 	switch {
 	case errors.Is(err, taskstore.ErrNotFound) && slices.Contains(t.KnownNames(ctx), id):
@@ -221,9 +221,9 @@ func (t *Tasks) Find(ctx context.Context, id string) (*taskstore.Store, *tasksto
 	return st, rec, err
 }
 
-// mended is the record of a task after its output was moved. If a dead command left the
-// move half done, mended completes it. It waits for a command that lives.
-func (t *Tasks) mended(ctx context.Context, st *taskstore.Store, rec *taskstore.Record) (*taskstore.Record, error) {
+// completeMove returns the record of a task after its output was moved, and completes the move of a dead command, and waits for
+// a living one.
+func (t *Tasks) completeMove(ctx context.Context, st *taskstore.Store, rec *taskstore.Record) (*taskstore.Record, error) {
 	wait, cancel := tasks.WithLockTimeout(ctx, cmp.Or(t.Patience, tasks.MoveWait))
 	defer cancel()
 	for rec.Moving != 0 {

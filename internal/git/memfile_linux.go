@@ -7,7 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memoryFile returns an unnamed file in memory.
 func memoryFile(name string) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {

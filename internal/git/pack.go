@@ -64,7 +64,6 @@ const (
 	packIDLength = 20
 )
 
-// packScanner reads a pack and passes on what it has read.
 type packScanner struct {
 	r    *bufio.Reader
 	w    io.Writer

@@ -1,4 +1,4 @@
-// Package mountid tells whether a directory or file of this machine is the one that is mounted in a sandbox. Between
+// Package mountid reports whether a directory or file of this machine is the one that is mounted in a sandbox. Between
 // the moment in which the host looks at a path and the one in which an engine mounts it, another sandbox that can
 // write to a directory above may put a link in its place.
 package mountid

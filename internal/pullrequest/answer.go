@@ -25,7 +25,7 @@ func AnswerSkipReason(o *workorder.Order, r *workorder.Result) string {
 	return ""
 }
 
-// Ended tells whether the agent did its part. Checks that fail after it do not change that.
+// Ended reports whether the agent did its part. Checks that fail after it do not change that.
 func Ended(r *workorder.Result) bool {
 	return Done(r) || r.Status == workorder.StatusFailed && r.EndedBy == workorder.EndedByValidation
 }
@@ -35,7 +35,7 @@ func Done(r *workorder.Result) bool {
 	return r.Status.Worked()
 }
 
-// Unanswered tells whether the forge lacks answers that can be given.
+// Unanswered reports whether the forge lacks answers that can be given.
 func Unanswered(r *workorder.Result) bool {
 	return Ended(r) && slices.ContainsFunc(r.Review, func(a workorder.ReviewAnswer) bool { return report.Answerable(&a) && !a.Replied })
 }

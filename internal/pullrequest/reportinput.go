@@ -29,7 +29,7 @@ func Unchanged(o *workorder.Order, r *workorder.Result) bool {
 	return !ProvesHead(o, r) && !slices.ContainsFunc(r.Validation, func(v workorder.Validation) bool { return !v.Passed })
 }
 
-// ProvesHead tells whether an attempt found out what there is to find out about the commit that it ended with.
+// ProvesHead reports whether an attempt proved the commit that it ended with.
 func ProvesHead(o *workorder.Order, r *workorder.Result) bool {
 	switch {
 	case len(o.Validate) == 0 && (o.NoProof || o.Dev == nil):

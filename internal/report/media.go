@@ -33,7 +33,7 @@ type media struct {
 	Name, Label, Note string
 	Kind              string
 	URL               string // on the forge
-	Path              string // in the result's folder, clean and local; or empty
+	Path              string // in the result's directory, clean and local; or empty
 	Beside            string // its address as seen from the report; empty means the report lies elsewhere
 	Width, Height     int
 	Video             bool

@@ -153,7 +153,6 @@ func (p *page) troubles(r *workorder.Result, b bounds) {
 	p.Troubles = firsts(all, b.items, func(t trouble) trouble { return t })
 }
 
-// maxTroubles bounds those of one page.
 const maxTroubles = 10
 
 // complaints returns the lists of a view as texts of one kind.

@@ -13,7 +13,7 @@ import (
 )
 
 // ErrUnsafe is of a name that is no file of the user's own.
-var ErrUnsafe = errors.New("it is a link, no regular file, or somebody else's")
+var ErrUnsafe = errors.New("it is a link, not a regular file, or of another user")
 
 // Open opens a file of the folder root: a regular one that belongs to uid and has this name only. It waits for nothing. A nil
 // uid takes any owner's.

@@ -173,7 +173,7 @@ func joined(byFormat map[Format]*Report) *Report {
 // identity that it was listed with, and no link is followed.
 func walk(root *os.Root, f func(p string, st stamp)) error {
 	w := &walker{f: f, left: maxWalked, end: time.Now().Add(findTime)}
-	w.folder(root, "", 0)
+	w.visitDir(root, "", 0)
 	if w.left <= 0 {
 		return fmt.Errorf("look for test reports: the work tree is too large; only %d entries were examined", maxWalked)
 	}
@@ -186,7 +186,7 @@ type walker struct {
 	end  time.Time
 }
 
-func (w *walker) folder(dir *os.Root, at string, depth int) {
+func (w *walker) visitDir(dir *os.Root, at string, depth int) {
 	self, err := dir.OpenFile(".", os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|syscall.O_DIRECTORY, 0)
 	if err != nil {
 		return // not readable, or gone: no reports here
@@ -224,7 +224,7 @@ func (w *walker) entry(dir *os.Root, n, p string, depth int) {
 		}
 		defer sub.Close()
 		if now, err := sub.Stat("."); err == nil && os.SameFile(fi, now) {
-			w.folder(sub, p, depth+1)
+			w.visitDir(sub, p, depth+1)
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 )
 
 const (
-	// maxFlagText bounds the text of a flag, in bytes.
 	maxFlagText = 300
 	// maxBroken bounds the flags for tests that broke.
 	maxBroken = 100

@@ -52,8 +52,7 @@ type Report struct {
 const (
 	// maxReport bounds one report, in bytes; the largest known are around 40 MB.
 	maxReport = 64 << 20
-	// maxTests bounds the tests of a report.
-	maxTests = 200_000
+	maxTests  = 200_000
 	// maxName bounds a suite's and a test's name, in bytes, with its arguments.
 	maxName = 400
 	// textLines and textBytes bound the text of a failure.

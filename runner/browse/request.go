@@ -42,11 +42,9 @@ const (
 	// gotoTime bounds the wait for a page's load event. Development servers build on request.
 	gotoTime = 15 * time.Second
 	// idleTime bounds the wait for later requests: pages that poll never become idle.
-	idleTime = 3 * time.Second
-	shotTime = 10 * time.Second
-	// pageTime bounds all of that for one page.
-	pageTime = gotoTime + idleTime + shotTime + 5*time.Second
-	// startTime bounds the start of the browser.
+	idleTime  = 3 * time.Second
+	shotTime  = 10 * time.Second
+	pageTime  = gotoTime + idleTime + shotTime + 5*time.Second
 	startTime = 30 * time.Second
 	// visitTime bounds a whole visit: some ten times the duration for pages that load at once.
 	visitTime = 4 * time.Minute

@@ -69,7 +69,7 @@ func (b *Browser) Visit(ctx context.Context, origin, side string, pages []string
 	if n := len(paths) - maxPages; n > 0 {
 		paths, left = paths[:maxPages], fmt.Errorf("%d pages beyond the first %d were left out", n, maxPages)
 	}
-	dir, err := b.folder()
+	dir, err := b.makeDir()
 	if err != nil {
 		return VisitResult{}, err
 	}
@@ -86,8 +86,8 @@ func (b *Browser) Visit(ctx context.Context, origin, side string, pages []string
 	return seen, errors.Join(left, err, terr)
 }
 
-// folder creates the browser's own directory, with a home and a directory for its output.
-func (b *Browser) folder() (string, error) {
+// makeDir creates the browser's own directory, with a home and a directory for its output.
+func (b *Browser) makeDir() (string, error) {
 	fail := func(err error) (string, error) { return "", fmt.Errorf("create a directory for the browser: %w", err) }
 	if err := os.MkdirAll(b.Dir, 0o755); err != nil {
 		return fail(err)

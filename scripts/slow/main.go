@@ -39,7 +39,6 @@ type event struct {
 	Elapsed                       float64 // seconds, without the time that a parallel test waited for its turn
 }
 
-// key is the test among all packages.
 func (e event) key() string { return e.Package + "\x00" + e.Test }
 
 // name is the test as people read it.

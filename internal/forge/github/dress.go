@@ -46,7 +46,7 @@ func (c *pulls) label(ctx context.Context, pr *forge.PR, names []string) error {
 			err = c.fetch(ctx, fmt.Sprintf("make label %q in %s", name, c.repo), func(ctx context.Context, gh *github.Client) error {
 				_, _, err := gh.Issues.CreateLabel(ctx, c.repo.Owner, c.repo.Name, &github.Label{Name: &name, Color: new(labelColor)})
 				if e, ok := errors.AsType[*github.ErrorResponse](err); ok && len(e.Errors) > 0 && e.Errors[0].Code == "already_exists" {
-					return nil // by an attempt whose answer was lost, or by somebody else
+					return nil // by an attempt whose answer was lost, or by another client
 				}
 				return err
 			})

@@ -120,7 +120,7 @@ func (c *pulls) createPR(ctx context.Context, doing string, spec forge.PRSpec, b
 	if e, ok := errors.AsType[*forge.Error](err); ok && e.Kind == forge.Invalid {
 		said := strings.ToLower(e.Said)
 		switch {
-		case strings.Contains(said, "already exists"): // somebody was quicker, or the list was late
+		case strings.Contains(said, "already exists"): // another client was faster, or the list was late
 			if there, err = c.findPR(ctx, doing, spec); err != nil {
 				return forge.PR{}, err
 			}
@@ -246,7 +246,6 @@ const (
 // errMore means that a list was longer than maxPages.
 var errMore = errors.New("the list exceeds the page limit")
 
-// pages reads a list, with retries for each page.
 func pages[T any](ctx context.Context, c *api, doing string, limit int, get func(context.Context, *github.Client, int) ([]T,
 	*github.Response, error),
 ) ([]T, error) {

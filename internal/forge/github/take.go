@@ -18,7 +18,6 @@ const (
 	maxText = 32 << 10
 	// maxTexts bounds all texts of people with write access, in bytes.
 	maxTexts = 512 << 10
-	// maxNotes bounds their number.
 	maxNotes = 500
 	// maxOtherTexts and maxOtherNotes bound the texts of all others separately, so that they cannot displace the former.
 	maxOtherTexts = 128 << 10
@@ -31,8 +30,8 @@ type rank int
 
 const (
 	topic   rank = iota // an issue's own text
-	command             // by somebody who may write, or ours
-	cause               // what began a thread that commands, by somebody else
+	command             // by an author who may write, or ours
+	cause               // the beginning of a thread with a command, by another author
 	aside               // the rest of such a thread
 	other               // all else
 )

@@ -45,7 +45,7 @@ func (l *lasting) Read(ctx context.Context) (jsonrpc.Message, error) {
 	return m, err
 }
 
-// waits reports whether somebody waits for an answer.
+// waits reports whether a client waits for an answer.
 func (l *lasting) waits() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -123,7 +123,7 @@ type SandboxFile struct {
 	Size int64  `json:"size,omitempty"`
 }
 
-// SandboxChange is what came of a changed file.
+// SandboxChange is the outcome of a changed file.
 type SandboxChange struct {
 	Commit string   `json:"commit,omitempty"` // "": nothing is new in the branch
 	Notes  []string `json:"notes,omitempty"`

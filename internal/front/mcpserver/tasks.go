@@ -50,7 +50,7 @@ type TaskStatus struct {
 	Lines []string `json:"lines"` // the last of its log
 }
 
-// TaskResult is what came of a task.
+// TaskResult is the outcome of a task.
 type TaskResult struct {
 	ID          string      `json:"id"`
 	Status      string      `json:"status"`
@@ -95,7 +95,7 @@ func (s *Server) addTasks() {
 	add(s, &mcp.Tool{Name: "task_status", Description: "Where a task is: state, step, last lines of its log.", Annotations: looks},
 		byID(s.o.Tasks.Status))
 	add(s, &mcp.Tool{
-		Name: "task_result", Description: "What came of a task that has ended: status, branch, pull request, summary, checks, evidence.",
+		Name: "task_result", Description: "Outcome of a task that has ended: status, branch, pull request, summary, checks, evidence.",
 		Annotations: looks,
 	}, byID(s.o.Tasks.Result))
 }

@@ -90,7 +90,7 @@ func Listen(ctx context.Context, path string) (net.Listener, error) {
 	default:
 		if conn, err := (&net.Dialer{Timeout: askTime}).DialContext(ctx, "unix", path); err == nil {
 			_ = conn.Close()
-			return nil, fmt.Errorf("somebody serves at %s: %w", path, fs.ErrExist)
+			return nil, fmt.Errorf("another server listens at %s: %w", path, fs.ErrExist)
 		}
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err

@@ -17,7 +17,6 @@ type hierarchy struct {
 	controllers []string // names as in the mount options; version 1 only
 }
 
-// has reports whether the hierarchy has a controller.
 func (h hierarchy) has(controller string) bool {
 	if h.unified {
 		have, err := cgroupfs.Words(h.path, "cgroup.controllers")

@@ -69,7 +69,7 @@ func NewBaseline(ctx context.Context, cfg Config) (*Baseline, error) {
 				return nil, fmt.Errorf("record the image's content of %s: %w", s.path, err)
 			}
 		}
-		if had.files+had.folders > 0 && had.files+had.folders <= maxKeptFiles && had.bytes <= maxKept {
+		if had.files+had.directories > 0 && had.files+had.directories <= maxKeptFiles && had.bytes <= maxKept {
 			had.kept = filepath.Join(cfg.Dir, "kept-"+strconv.Itoa(i))
 			c := b.copier()
 			if had.sum, err = c.copy(ctx, s.path, had.kept); err != nil {
@@ -185,7 +185,7 @@ func (b *Baseline) emptyPath(ctx context.Context, s writablePath, at string) (wh
 	if known {
 		s = had.writablePath // as it was at the start
 	}
-	if err := s.make(at); err != nil || s.path == b.cfg.Task || known && had.files+had.folders == 0 {
+	if err := s.make(at); err != nil || s.path == b.cfg.Task || known && had.files+had.directories == 0 {
 		return true, err
 	}
 	c, from := b.copier(), s.path

@@ -25,7 +25,7 @@ type copier struct {
 }
 
 type sum struct {
-	bytes, files, folders int64
+	bytes, files, directories int64
 	// names is a sum over the paths: a moved or missing entry changes it. It cannot be computed without the seed.
 	names uint64
 }
@@ -74,7 +74,7 @@ func (c *copier) each(ctx context.Context, from string, take func(rel string, in
 			return err
 		}
 		if info.IsDir() {
-			all.folders++ // not summed: a directory's time changes when an entry is added
+			all.directories++ // not summed: a directory's time changes when an entry is added
 			return nil
 		}
 		all.files++

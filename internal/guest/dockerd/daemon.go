@@ -74,7 +74,6 @@ func (d *daemon) until(ctx context.Context, limit time.Duration, ready func(cont
 	}
 }
 
-// exited describes the end of the daemon.
 func (d *daemon) exited() error {
 	err := d.p.Wait()
 	if err == nil {

@@ -31,7 +31,7 @@ func (h handler) routes() map[string]func(http.ResponseWriter, *http.Request, st
 		"DELETE " + wire.PathFiles:     h.remove,
 		"GET " + wire.PathFilesInfo:    h.info,
 		"GET " + wire.PathFilesList:    h.list,
-		"POST " + wire.PathFilesFolder: h.folder,
+		"POST " + wire.PathFilesFolder: h.directory,
 		"GET " + wire.PathFilesTar:     h.pack,
 		"PUT " + wire.PathFilesTar:     h.unpack,
 		"GET " + wire.PathWatch:        h.watch,
@@ -239,7 +239,7 @@ func (h handler) remove(_ http.ResponseWriter, r *http.Request, name string) err
 	return os.RemoveAll(name)
 }
 
-func (h handler) folder(_ http.ResponseWriter, r *http.Request, name string) error {
+func (h handler) directory(_ http.ResponseWriter, r *http.Request, name string) error {
 	perm, err := mode(r)
 	if err != nil {
 		return err

@@ -73,8 +73,8 @@ func (g *Guard) SetBindDirs(places map[string]string) {
 	g.places.Store(&lie)
 }
 
-// folders returns the directories for binds as the engine sees them, and the source in one of them.
-func (g *Guard) folders(source string) (roots []string, at string) {
+// bindDirs returns the directories for binds as the engine sees them, and the source in one of them.
+func (g *Guard) bindDirs(source string) (roots []string, at string) {
 	lie := g.places.Load()
 	if lie == nil {
 		return g.cfg.Binds, source
@@ -89,7 +89,7 @@ func (g *Guard) folders(source string) (roots []string, at string) {
 }
 
 func (g *Guard) find(source string) (bindSource, error) {
-	roots, at := g.folders(source)
+	roots, at := g.bindDirs(source)
 	if at == "" {
 		return bindSource{}, refuse(ruleBind, "%q cannot be bound into a container of a check", source)
 	}

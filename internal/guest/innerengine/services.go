@@ -75,14 +75,14 @@ func (s *Services) Reset(ctx context.Context) error {
 }
 
 // reset writes the logs of the services to a directory below the logs.
-func (s *Services) reset(ctx context.Context, folder string) error {
+func (s *Services) reset(ctx context.Context, subdir string) error {
 	s.Unwatch()
 	renewed, err := s.Engine.Reset(ctx)
 	if err != nil || !renewed {
 		return err
 	}
 	if len(s.Order.Services) > 0 {
-		logs := filepath.Join(s.Logs, folder)
+		logs := filepath.Join(s.Logs, subdir)
 		if err := os.MkdirAll(logs, 0o755); err != nil {
 			return err
 		}

@@ -76,7 +76,7 @@ func mountAll(l wire.NestedConfig, uid, gid int) error {
 		return fmt.Errorf("make %s: %w", l.Dir, err)
 	}
 	if !slices.Contains(l.Mounts, l.Dir) {
-		files := own + "/folder" // of the same file system: one size bounds both
+		files := own + "/directory" // of the same file system: one size bounds both
 		if err := errors.Join(os.Mkdir(files, 0o755), os.Chown(files, uid, gid)); err != nil {
 			return err
 		}

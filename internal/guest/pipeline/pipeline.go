@@ -186,7 +186,6 @@ func (l *List) Undo(ctx context.Context) {
 	}
 }
 
-// skipReason returns why there is no work.
 func (s *Step) skipReason() (why string) {
 	if s.Skip != nil {
 		why = s.Skip()

@@ -92,7 +92,6 @@ func (p *Prover) Checks(ctx context.Context, base, head string) (*workorder.Proo
 	return p.run(ctx, pc, base, head)
 }
 
-// shellFunc runs a command of a proof.
 type shellFunc = func(ctx context.Context, c proof.CommandLine) runner.ShellResult
 
 // config returns the configuration of a proof without pages, and its parts.

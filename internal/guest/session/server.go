@@ -183,7 +183,6 @@ func (s *Server) forget(id string, e *entry) {
 	}
 }
 
-// get returns the existing session of a request.
 func (s *Server) get(r *http.Request) (*session, error) {
 	id := r.PathValue("id")
 	s.mu.Lock()

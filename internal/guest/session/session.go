@@ -56,7 +56,6 @@ type session struct {
 	broken bool // an interrupt was requested
 }
 
-// driverMessage is a message of a driver.
 type driverMessage struct {
 	Ready    bool                       `json:"ready"`
 	Began    bool                       `json:"began"` // from here on an interrupt reaches the cell
@@ -388,7 +387,6 @@ func (s *session) wait(ctx context.Context, id int, what wire.Cell, out output) 
 	}
 }
 
-// ending converts the driver's report of a cell's end.
 func (s *session) ending(l driverMessage, timedOut bool) wire.CellEnd {
 	const most = 255
 	end := wire.CellEnd{OK: l.OK && !timedOut, Value: l.Value, Error: l.Error, Message: l.Message, Code: l.Code & most, TimedOut: timedOut}

@@ -70,7 +70,6 @@ func inheritedListener(f *os.File) (net.Listener, error) {
 	return net.FileListener(f)
 }
 
-// singleListener is a listener with one connection.
 type singleListener struct {
 	conn chan net.Conn
 	addr net.Addr

@@ -41,7 +41,6 @@ var mediaKinds = map[string]string{
 
 // mediaDir is the directory for the agent's pictures. Root owns its parent, so that it cannot be replaced.
 type mediaDir struct {
-	// path is the path of the directory.
 	path string
 
 	out   string
@@ -164,7 +163,6 @@ func (m *mediaDir) take(root *os.Root, name, kind string) (workorder.Evidence, e
 // mediaTitle starts the title of a file that the agent left.
 const mediaTitle = "the agent's own: "
 
-// free returns an unused name.
 func (m *mediaDir) free(name string) string {
 	to := name
 	for i := 2; m.used[to]; i++ {

@@ -29,8 +29,7 @@ const (
 	// settleTime bounds the wait at a command's end for output of its other processes.
 	settleTime = 200 * time.Millisecond
 	// endTime bounds the wait for the end of all commands: killed processes are gone within milliseconds.
-	endTime = 5 * time.Second
-	// maxCommands bounds the running commands.
+	endTime     = 5 * time.Second
 	maxCommands = 512
 	// maxEnded bounds how many ended background commands stay known; the oldest is forgotten first.
 	maxEnded = 16
@@ -153,7 +152,6 @@ func (cs *commands) launch(ctx context.Context, c *command) ([]*proc.PipeCopier,
 	return copiers, nil
 }
 
-// follow waits for the end of the command.
 func (cs *commands) follow(c *command, copiers []*proc.PipeCopier) {
 	exit, err := c.run.Wait()
 	c.mu.Lock()

@@ -20,7 +20,7 @@ type Git interface {
 	State(ctx context.Context, id string) (*workorder.State, error)
 }
 
-// Ask reads the remote without a lock, so that no box starts in vain. The box checks again, and its check decides.
+// Ask reads the remote without a lock, before a box starts. The box checks again, and its check decides.
 func Ask(ctx context.Context, git Git, id string) (*Remote, error) {
 	refs, err := git.TaskRefs(ctx, id)
 	if err != nil {

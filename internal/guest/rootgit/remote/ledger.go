@@ -21,7 +21,7 @@ import (
 // Ledger is root's record of the remote and of the task, for all processes of a box. It is empty before Load or Begin.
 type Ledger struct {
 	*ledgerData
-	// Fence tells whether this box still holds the lease.
+	// Fence reports whether this box still holds the lease.
 	Fence Fence
 	// BoxID distinguishes this box from another one with the same order.
 	BoxID string

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// StopState tells whether the box is being stopped. The zero value means that it is not. It is safe for concurrent use.
+// StopState reports whether the box is being stopped. The zero value means that it is not. It is safe for concurrent use.
 type StopState struct{ files atomic.Int64 }
 
 // Announce announces that the box is being stopped, and the time left for keeping files. It may be called at any time.

@@ -50,7 +50,7 @@ func (st *AgentConfig) entriesFor(ctx context.Context, t git.Repo, head string) 
 			in[s.Path] = now[s.Path]
 		}
 	}
-	taken := folders(in)
+	taken := directories(in)
 	for _, s := range w.untouched {
 		want := s.Branch
 		if at[s.Path] != s.Start {
@@ -68,7 +68,7 @@ func (st *AgentConfig) entriesFor(ctx context.Context, t git.Repo, head string) 
 	return w, copyBlobs(ctx, st.Repos.Mirror(), st.Repos.Tree(), missing)
 }
 
-func folders(files map[string]string) map[string]bool {
+func directories(files map[string]string) map[string]bool {
 	dirs := map[string]bool{}
 	for name := range files {
 		for dir := path.Dir(name); dir != "." && !dirs[dir]; dir = path.Dir(dir) {

@@ -141,7 +141,6 @@ func (x *Index) unfiltered(ctx context.Context, t git.Repo) (git.Repo, error) {
 	return a.raw, nil
 }
 
-// adder returns an adder for t with its filters.
 func (x *Index) adder(ctx context.Context, t git.Repo, unlock func()) (*adder, error) {
 	a := &adder{t: t, raw: t, unlock: unlock}
 	var set []string

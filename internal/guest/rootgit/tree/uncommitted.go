@@ -60,7 +60,6 @@ func (e *UncommittedError) addFiles(err error, files []File) {
 	e.Reason = cmp.Or(why, e.Reason)
 }
 
-// addSubmoduleFiles adds changed files of submodules.
 func (e *UncommittedError) addSubmoduleFiles(paths []string, why string) *UncommittedError {
 	if len(paths) == 0 {
 		return e

@@ -295,7 +295,6 @@ type pathReader struct {
 	dirs map[string]bool // verified real directories, by path
 }
 
-// newPathReader returns a pathReader for the paths of the work tree.
 func (t *WorkTree) newPathReader() *pathReader {
 	return &pathReader{root: t.Repos.Workspace, dirs: map[string]bool{}}
 }
