@@ -3,6 +3,8 @@ package app
 import (
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
@@ -58,9 +60,14 @@ func (b *attemptRunner) start(ctx context.Context, job *job.Job, run func(*launc
 func (b *attemptRunner) shown(ctx context.Context, job *job.Job) (l *launch.Launcher, done func()) {
 	event, done := (func(workorder.Event))(nil), func() {}
 	if b.t.Show != nil {
-		event, done = b.t.Show(ctx, job)
+		var start *AttemptStart
+		if job != nil {
+			o := &job.Order
+			start = &AttemptStart{o.TaskID, o.Project, credentials.Redacted(o.Repo), job.Detach, job.Notes}
+		}
+		event, done = b.t.Show(ctx, start)
 	}
-	return b.t.Launcher(b.be, b.st, event), done
+	return b.t.launcher(b.be, b.st, event), done
 }
 
 // Watch follows a box that runs.
@@ -75,7 +82,7 @@ func (b *attemptRunner) Stop(ctx context.Context, rec *taskstore.Record, grace t
 	if err := b.open(); err != nil {
 		return false, err
 	}
-	return b.t.Launcher(b.be, b.st, nil).Stop(ctx, rec, grace)
+	return b.t.launcher(b.be, b.st, nil).Stop(ctx, rec, grace)
 }
 
 // Collect collects the result of a box that has ended.
@@ -83,15 +90,37 @@ func (b *attemptRunner) Collect(ctx context.Context, rec *taskstore.Record) erro
 	if err := b.open(); err != nil {
 		return err
 	}
-	_, err := b.t.Launcher(b.be, b.st, nil).Collect(ctx, rec)
+	_, err := b.t.launcher(b.be, b.st, nil).Collect(ctx, rec)
 	return err
 }
 
 // CompanionCommand is the hidden command that the companion process runs.
 const CompanionCommand = "serve-run"
 
-// Launcher runs attempts on an engine. It calls show, if not nil, with each event.
-func (t *Tasks) Launcher(be *Backend, st *taskstore.Store, show func(workorder.Event)) *launch.Launcher {
+// opened returns a launcher on the engine. It calls show, if not nil, with each event.
+func (t *Tasks) opened(show func(workorder.Event)) (*launch.Launcher, error) {
+	st, err := t.Store()
+	if err != nil {
+		return nil, err
+	}
+	be, err := t.Engine()
+	if err != nil {
+		return nil, err
+	}
+	return t.launcher(be, st, show), nil
+}
+
+// ServeCompanion serves an attempt from this machine, on the streams of the process that StartCompanion starts.
+func (t *Tasks) ServeCompanion(ctx context.Context, in io.Reader, out io.WriteCloser, log *slog.Logger) error {
+	be, err := t.Engine()
+	if err != nil {
+		return err
+	}
+	return companion.Serve(ctx, in, out, be.Engine, log)
+}
+
+// launcher runs attempts on an engine. It calls show, if not nil, with each event.
+func (t *Tasks) launcher(be *Backend, st *taskstore.Store, show func(workorder.Event)) *launch.Launcher {
 	return &launch.Launcher{
 		Host:   launch.Host{Engine: be.Engine, Store: st, Log: t.Log(), Show: show},
 		Images: be.Images, CacheVolume: t.CacheVolume(),

@@ -25,6 +25,12 @@ type Branches struct{ *Env }
 // Branches returns the use cases of sandboxes' branches.
 func (e *Env) Branches() Branches { return Branches{e} }
 
+// Branch is the branch of a sandbox.
+type Branch = branch.Branch
+
+// BranchName returns the name of a sandbox's branch in the user's repository.
+func BranchName(sandbox string) string { return branch.Remote + "/" + sandbox }
+
 // Find returns the branch of a sandbox, which may have been removed. The error is branch.ErrNotFound if it has no branch.
 func (r Branches) Find(ctx context.Context, name string) (*branch.Branch, error) {
 	if err := CheckTask(name); err != nil { // a task's ID has no branch here
@@ -110,7 +116,7 @@ func (r Branches) SavedHandoff(ctx context.Context, verb string, b *branch.Branc
 	if err != nil {
 		unsaved := fmt.Errorf("%s nothing: what changed in sandbox %s since its last commit cannot be saved: %w", verb, b.Sandbox, err)
 		return nil, exiterr.New(exiterr.Code(err), unsaved,
-			cmp.Or(exiterr.Hint(err), "fix that first; the saved commits are on "+branch.Remote+"/"+b.Sandbox))
+			cmp.Or(exiterr.Hint(err), "fix that first; the saved commits are on "+BranchName(b.Sandbox)))
 	}
 	if len(left) > 0 {
 		uncommitted := fmt.Errorf("no commit of sandbox %s has %s: it is large, cannot be read, git refuses its name, "+
@@ -280,7 +286,7 @@ func (r Branches) DeleteNamed(ctx context.Context, m *sandbox.Manager, name stri
 		}
 		return r.Delete(ctx, m, all.Of(name, sb.Spec().BranchOf()), d)
 	case err == nil:
-		if err := RemoveSandbox(ctx, sb, d.Force); err != nil {
+		if err := removeSandbox(ctx, sb, d.Force); err != nil {
 			return "", deleteError(name, err)
 		}
 		return "", nil
@@ -295,6 +301,31 @@ func (r Branches) DeleteNamed(ctx context.Context, m *sandbox.Manager, name stri
 		return "", berr
 	}
 	return r.Delete(ctx, m, b, d)
+}
+
+// Prune deletes sandboxes with a branch that do not run and have not changed for the given time, with their branches. It calls report for
+// each, or with dryRun for each that it would delete.
+func (r Branches) Prune(ctx context.Context, unchanged time.Duration, dryRun bool, d Deletion, report func(BranchRow, string, error)) error {
+	rows, err := r.List(ctx, true)
+	if err != nil {
+		return err
+	}
+	m, err := r.Manager(false)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	for _, row := range rows {
+		switch {
+		case row.State == sandbox.StateRunning || time.Since(row.Updated) < unchanged:
+		case dryRun:
+			report(row, "", nil)
+		default:
+			head, err := r.Delete(ctx, m, row.Branch, Deletion{Head: row.Head, Force: d.Force})
+			report(row, head, err)
+		}
+	}
+	return nil
 }
 
 // BranchRow is a sandbox with a branch.

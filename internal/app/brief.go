@@ -23,7 +23,7 @@ func (g Agents) brief(ctx context.Context, sb *sandbox.Sandbox, p agentProject) 
 		checks: p.Validate, docker: s.Runtime == sandbox.RuntimeBox, project: p.Briefing,
 	}
 	if s.BranchOf() != "" {
-		f.branch = branch.Remote + "/" + s.Name
+		f.branch = BranchName(s.Name)
 	}
 	if s.Box != nil {
 		if s.Network == sandbox.NetworkRestricted && len(f.allow) == 0 {

@@ -34,9 +34,9 @@ const (
 	PresetsDir  = "SANDBOX_AGENT_PRESETS_DIR"
 )
 
-// PresetOptions says where this user's presets are. It accepts the names of variables, file and directory until the
+// presetOptions says where this user's presets are. It accepts the names of variables, file and directory until the
 // previous release.
-func (c Code) PresetOptions() presets.Options {
+func (c Code) presetOptions() presets.Options {
 	o := presets.Options{
 		File: cmp.Or(c.Getenv(PresetsFile), c.Getenv("SANDBOX_AGENT_ENVIRONMENTS")),
 		Dir:  cmp.Or(c.Getenv(PresetsDir), c.Getenv("SANDBOX_AGENT_ENVIRONMENTS_DIR")), Getenv: c.Getenv,
@@ -62,10 +62,73 @@ func newOrOld(dir, name, old string) string {
 
 // Presets reads the presets. Problems go to warn, if it is not nil; a problem of one preset is no error.
 func (c Code) Presets(warn func(string)) (*presets.Registry, error) {
-	o := c.PresetOptions()
+	o := c.presetOptions()
 	o.Warn = warn
 	r, err := presets.Open(o)
 	return r, exiterr.New(workorder.ExitInvalid, err, "fix it, then check with: sandbox-agent preset validate")
+}
+
+// CheckPresets checks a file of presets, or the user's own for "", and returns the number of presets that can be used.
+func (c Code) CheckPresets(file string) (int, error) {
+	o := c.presetOptions()
+	if file != "" {
+		o.File, o.Named = file, true
+	}
+	r, err := presets.Open(o)
+	errs := []error{err}
+	for _, p := range r.Problems() {
+		errs = append(errs, p)
+	}
+	return len(r.Presets()), exiterr.New(workorder.ExitInvalid, errors.Join(errs...), "")
+}
+
+// BuildArtifact builds the artifact of a definition in the directory out.
+func (c Code) BuildArtifact(ctx context.Context, file, out string, show func(workorder.Event)) error {
+	d, err := artifact.ReadDefinition(file)
+	if err != nil {
+		return exiterr.New(workorder.ExitInvalid, err, "")
+	}
+	dir, err := c.StateDir()
+	if err != nil {
+		return err
+	}
+	b := artifact.Builder{State: dir, Progress: show, Building: sayBuilding(c.Env), Images: func() (artifact.Images, error) {
+		be, err := c.Engine()
+		if err != nil {
+			return nil, err
+		}
+		return be.Images, nil
+	}}
+	return b.Build(ctx, d, out)
+}
+
+// CheckArtifacts checks artifacts. It warns of metadata without a meaning.
+func (c Code) CheckArtifacts(dirs []string) error {
+	var errs []error
+	for _, dir := range dirs {
+		if _, err := artifact.Read(dir); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", dir, err))
+		}
+		unknown, _ := artifact.Unknown(dir) // Read reports metadata that cannot be read
+		for _, key := range unknown {
+			c.Warn(fmt.Sprintf("%s: %s: the key %q is unknown and means nothing", dir, artifact.MetadataFile, key))
+		}
+	}
+	return exiterr.New(workorder.ExitInvalid, errors.Join(errs...), "")
+}
+
+// Artifacts lists the artifacts in a directory, or in the user's own for "". It warns of broken ones.
+func (c Code) Artifacts(dir string) ([]code.Preset, error) {
+	if dir == "" {
+		dir = c.presetOptions().Dir
+	} else if _, err := os.Stat(dir); err != nil {
+		return nil, Usagef("list artifacts: %w", err)
+	}
+	all, problems := presets.Scan(dir)
+	for _, p := range problems {
+		c.Warn(strings.ReplaceAll(p.Error(), "\n", "; "))
+	}
+	return all, nil
 }
 
 // Preset returns the presets for a command that uses one of them, and its name. ref is a name, or the path of an artifact.
@@ -165,7 +228,7 @@ func CodeError(err error) error {
 	if errors.Is(err, code.ErrNoSessions) {
 		return exiterr.New(workorder.ExitInvalid, err, "")
 	}
-	return SandboxError(err)
+	return EndError(err)
 }
 
 // SmallImage returns the image of presets and pools. It builds the image if it is missing, and notes that.
@@ -177,7 +240,7 @@ func (e *Env) SmallImage(ctx context.Context) (string, error) {
 	built := false
 	img, err := be.Images.Small(ctx, func(name string) {
 		built = true
-		e.Say(fmt.Sprintf("Image %q not found, building...", name))
+		sayBuilding(e)(name)
 	}, nil)
 	if err != nil {
 		return "", err
@@ -186,4 +249,9 @@ func (e *Env) SmallImage(ctx context.Context) (string, error) {
 		e.Say(fmt.Sprintf("Image %q built successfully", img.Name))
 	}
 	return img.Name, nil
+}
+
+// sayBuilding returns a function that says that an image is built.
+func sayBuilding(e *Env) func(image string) {
+	return func(image string) { e.Say(fmt.Sprintf("Image %q not found, building...", image)) }
 }

@@ -15,7 +15,7 @@ func TestWherePresetsAre(t *testing.T) {
 	c := (&Env{Getenv: func(name string) string { return env[name] }}).Code()
 	check := func(file, artifacts string, named bool) {
 		t.Helper()
-		if o := c.PresetOptions(); o.File != file || o.Dir != artifacts || o.Named != named {
+		if o := c.presetOptions(); o.File != file || o.Dir != artifacts || o.Named != named {
 			t.Errorf("%s, %s, %v; want %s, %s, %v", o.File, o.Dir, o.Named, file, artifacts, named)
 		}
 	}

@@ -76,7 +76,9 @@ func (b Sandboxes) Current(ctx context.Context, image string) (string, error) {
 	}
 	b.Say(fmt.Sprintf("note: created %s for this directory (%s); it stops after %s without use and keeps its files until "+
 		"`sandbox-agent down %[1]s`", name, RuntimeText(sb), defaultIdle))
-	b.NoteNetwork(sb)
+	if note := networkNote(sb); note != "" {
+		b.Say(note)
+	}
 	return name, sb.Close()
 }
 
@@ -89,11 +91,12 @@ func RuntimeText(sb *sandbox.Sandbox) string {
 	return string(s.Runtime)
 }
 
-// NoteNetwork says that a sandbox shares this machine's network, and how to change that.
-func (b Sandboxes) NoteNetwork(sb *sandbox.Sandbox) {
+// networkNote says that a sandbox shares this machine's network, and how to change that; "" if it does not.
+func networkNote(sb *sandbox.Sandbox) string {
 	if s := sb.Spec(); s.Runtime == sandbox.RuntimeJail && s.Network == sandbox.NetworkFull {
-		b.Say("note: a jail shares this machine's network; `sandbox-agent up NAME --network none` creates one without")
+		return "note: a jail shares this machine's network; `sandbox-agent up NAME --network none` creates one without"
 	}
+	return ""
 }
 
 // ChooseRuntime sets the runtime and the image of a new sandbox that has nothing else that decides: the runtime of the flag

@@ -26,6 +26,25 @@ const deepMinutes = 15
 // DeepOptions shape the sandboxes of deep checks.
 type DeepOptions struct{ Isolation, OCIRuntime, Image string }
 
+type (
+	// DockerCheck is the outcome of a check of Conform.
+	DockerCheck = doctor.DockerCheck
+	// RuntimeCheck is the outcome of a check of TryRuntime.
+	RuntimeCheck = doctor.RuntimeCheck
+)
+
+// DockerCheckNames returns the names of the checks of Conform.
+func DockerCheckNames() (all []string, err error) {
+	for _, p := range doctor.DockerParts() {
+		names, err := doctor.DockerChecks(p)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, names...)
+	}
+	return all, nil
+}
+
 // Conform uses Docker in real sandboxes as agents do, as ordinary tasks. It calls step for each long step, and done with
 // each check.
 func (m Machine) Conform(ctx context.Context, o DeepOptions, step func(workorder.Event), done func(doctor.DockerCheck)) error {
@@ -100,7 +119,7 @@ func (d *deep) part(ctx context.Context, p doctor.DockerPart) error {
 	}
 	job.Owner = own.ID
 	var checks []doctor.DockerCheck
-	l := (&Tasks{Env: d.m.Env}).Launcher(d.be, st, func(e workorder.Event) {
+	l := (&Tasks{Env: d.m.Env}).launcher(d.be, st, func(e workorder.Event) {
 		if e.Type != workorder.EventAgentOutput {
 			d.step(e)
 		} else if c, ok := doctor.ParseDockerCheck(p, e.Text); ok {

@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/portforward"
@@ -23,6 +25,9 @@ type Endpoints struct{ *Env }
 
 // Endpoints returns the use cases of sandboxes' ports on this machine.
 func (e *Env) Endpoints() Endpoints { return Endpoints{e} }
+
+// Port is a port of a sandbox with its port on this machine.
+type Port = portforward.Port
 
 // Forwarder returns the port forwarder of a sandbox. Its process exists from the first endpoint on.
 func (p Endpoints) Forwarder(name string) (*portforward.Forwarder, error) {
@@ -65,7 +70,7 @@ func (p Endpoints) List(name string) (map[string]string, error) {
 }
 
 // Addresses maps ports of a sandbox to their addresses on this machine.
-func Addresses(ports []portforward.Port) map[string]string {
+func Addresses(ports []Port) map[string]string {
 	all := map[string]string{}
 	for _, p := range ports {
 		all[strconv.Itoa(p.Port)] = LocalAddress(p)
@@ -74,12 +79,12 @@ func Addresses(ports []portforward.Port) map[string]string {
 }
 
 // LocalAddress returns the address of a port on this machine.
-func LocalAddress(p portforward.Port) string {
+func LocalAddress(p Port) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.Local))
 }
 
 // Add publishes ports of a sandbox.
-func (p Endpoints) Add(ctx context.Context, name string, ports []portforward.Port) ([]portforward.Port, error) {
+func (p Endpoints) Add(ctx context.Context, name string, ports []Port) ([]Port, error) {
 	k, err := p.Forwarder(name)
 	if err != nil {
 		return nil, err
@@ -168,4 +173,29 @@ func (e *exposed) CheckExists(ctx context.Context) error {
 		return portforward.ErrGone
 	}
 	return err
+}
+
+// ParsePorts reads ports to publish, as [LOCAL:]PORT.
+func ParsePorts(all []string) ([]Port, error) {
+	var errs []error
+	ports := make([]Port, 0, len(all))
+	for _, t := range all {
+		local, inside, both := strings.Cut(t, ":")
+		if !both {
+			inside = local
+		}
+		in, err := strconv.ParseUint(inside, 10, 16)
+		out := uint64(0)
+		if err == nil && both {
+			out, err = strconv.ParseUint(local, 10, 16)
+		}
+		switch {
+		case err != nil || in == 0 || both && out == 0:
+			errs = append(errs, fmt.Errorf("port %q: use PORT or LOCAL:PORT, from 1 to 65535", t))
+		case slices.ContainsFunc(ports, func(p Port) bool { return p.Port == int(in) }):
+			errs = append(errs, fmt.Errorf("port %d is named twice", in))
+		}
+		ports = append(ports, Port{Port: int(in), Local: int(out)})
+	}
+	return ports, errors.Join(errs...)
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/portforward"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -30,7 +29,7 @@ const (
 
 // AwaitListening waits until a background command listens at the ports. If it does not, it is ended together with its endpoints, and the
 // error has the end of its output.
-func (p Endpoints) AwaitListening(ctx context.Context, sb *sandbox.Sandbox, c *sandbox.Process, ports []portforward.Port) error {
+func (p Endpoints) AwaitListening(ctx context.Context, sb *sandbox.Sandbox, c *sandbox.Process, ports []Port) error {
 	wait, cancel := context.WithTimeout(ctx, exposeTime)
 	defer cancel()
 	out := proc.NewTail(saidTail)
@@ -48,7 +47,7 @@ func (p Endpoints) AwaitListening(ctx context.Context, sb *sandbox.Sandbox, c *s
 	why := ""
 	for why == "" {
 		all, err := sb.Endpoints().Ports(wait)
-		if err == nil && !slices.ContainsFunc(ports, func(p portforward.Port) bool { return !listens(all, p.Port) }) {
+		if err == nil && !slices.ContainsFunc(ports, func(p Port) bool { return !listens(all, p.Port) }) {
 			return nil
 		}
 		select {

@@ -13,7 +13,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/gc"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -83,6 +85,9 @@ func removeRoots(ctx context.Context, state string, dryRun bool) (actions []runt
 	return actions, err
 }
 
+// CheckFailed is the status of a failed check of Check.
+const CheckFailed = doctor.Fail
+
 // Check checks what this machine can do.
 func (m Machine) Check(ctx context.Context) ([]doctor.Check, error) {
 	st, err := m.Store()
@@ -121,6 +126,26 @@ func taskImages(list []provision.BuiltImage) (names []string) {
 
 // CacheBox shapes the sandbox that works on the cache.
 type CacheBox struct{ Image, Isolation, OCIRuntime string }
+
+// CacheProject finds a project whose images are cached. Its settings also hold for the cache's box, so that the layers fit its
+// runs. If ask is set and there is a person, it asks them for trust.
+func (m Machine) CacheProject(ctx context.Context, project, dir string, box *CacheBox, ask bool) (*projects.Project, error) {
+	s := &TaskFlags{Project: project, ProjectsDir: dir, Values: map[string]string{}}
+	for flag, value := range map[string]string{"image": box.Image, "isolation": box.Isolation, "oci-runtime": box.OCIRuntime} {
+		if value != "" {
+			s.Values[flag] = value
+		}
+	}
+	p, err := resolve.Load(s)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Resolver(ask).TrustBox(ctx, s, p); err != nil {
+		return nil, err
+	}
+	*box = CacheBox{cmp.Or(box.Image, p.Image), cmp.Or(box.Isolation, p.Isolation), cmp.Or(box.OCIRuntime, p.OCIRuntime)}
+	return p, nil
+}
 
 // KeepCache carries out one request on the cache that sandboxes share. archive is nil except for CacheLoad. show, if not
 // nil, receives events of the work.

@@ -106,16 +106,16 @@ func boxOnly(b workorder.BoxSpec) (keys []string) {
 }
 
 // findProject finds the project of a standalone sandbox.
-func (e *Env) findProject(ctx context.Context, project, repo, ref string) (*resolve.Resolved, error) {
+func (b Sandboxes) findProject(ctx context.Context, project, repo, ref string) (*resolve.Resolved, error) {
 	f := &resolve.Flags{
-		Project: project, ProjectsDir: e.Getenv(EnvName("projects-dir")), Values: map[string]string{}, Sources: map[string]string{},
+		Project: project, ProjectsDir: b.Getenv(EnvName("projects-dir")), Values: map[string]string{}, Sources: map[string]string{},
 	}
 	for flag, v := range map[string]string{"repo": repo, "branch": ref} {
 		if v != "" {
 			f.Values[flag], f.Sources[flag] = v, "--"+flag
 		}
 	}
-	return e.Resolver(true).Find(ctx, f)
+	return b.Resolver(true).Find(ctx, f)
 }
 
 // Project finds the project of a sandbox that was created before.

@@ -87,7 +87,7 @@ func (d deletion) mustNotRun(ctx context.Context) error {
 	if d.rec.Collected || d.force {
 		return nil
 	}
-	s, err := d.State(ctx, d.st, d.rec)
+	s, err := d.State(ctx, d.rec)
 	if err == nil && slices.Contains([]string{"starting", "running", "collecting"}, s.Status) {
 		return runningError(d.rec, fmt.Errorf("task %s: %w", d.rec.TaskID, launch.ErrRunning))
 	}
@@ -107,7 +107,7 @@ func (d deletion) discard(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	left, err := d.Launcher(be, d.st, nil).Discard(ctx, d.rec, d.force)
+	left, err := d.launcher(be, d.st, nil).Discard(ctx, d.rec, d.force)
 	switch {
 	case errors.Is(err, launch.ErrRunning):
 		return runningError(d.rec, err)
@@ -115,7 +115,7 @@ func (d deletion) discard(ctx context.Context) error {
 		return err
 	case !d.rec.Collected:
 		// Its own CLI, if it lives, collects now; the directory is removed after that.
-		if _, err := d.Stopping(d.st).EndBox(ctx, d.rec, 0); err != nil && (!d.force || !errors.Is(err, launch.ErrOtherEngine)) {
+		if _, err := d.stopping(d.st).EndBox(ctx, d.rec, 0); err != nil && (!d.force || !errors.Is(err, launch.ErrOtherEngine)) {
 			return err
 		}
 	}

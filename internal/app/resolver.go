@@ -11,11 +11,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
+// UntrustedError lists the requests of a project file that the user has not trusted.
+type UntrustedError = resolve.UntrustedError
+
 // Resolver resolves projects and credentials. If ask is set and there is a person, it asks them for trust.
 func (e *Env) Resolver(ask bool) *resolve.Resolver {
 	r := &resolve.Resolver{Credentials: credentials.New(e.Getenv), StateDir: e.StateDir}
 	if ask && e.Confirm != nil {
-		r.Confirm = func(ctx context.Context, u *resolve.UntrustedError) (bool, error) {
+		r.Confirm = func(ctx context.Context, u *UntrustedError) (bool, error) {
 			for _, line := range TrustLines(u.File, u.Permissions) {
 				e.Say(line)
 			}

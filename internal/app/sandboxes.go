@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Sandboxes are the use cases of standalone sandboxes.
@@ -53,38 +51,19 @@ func (b Sandboxes) Either(ctx context.Context, name string) (sb *sandbox.Sandbox
 	return nil, nil, err
 }
 
-// SaveForReset saves what a reset destroys. A clone that was never complete has nothing to save.
-func (b Sandboxes) SaveForReset(ctx context.Context, sb *sandbox.Sandbox) error {
-	ended := sb.Info().State == sandbox.StateStopped
-	saved, err := sb.Branch().SaveUncommitted(ctx)
-	b.WarnSaved(saved)
-	switch {
-	case errors.Is(err, branch.ErrHalf) || err == nil && len(saved.Unsaved) == 0:
-		return nil
-	case err == nil:
-		err = errors.New("not all of its files can be saved")
-	}
-	if ended {
-		err = errors.Join(err, sb.Stop(context.WithoutCancel(ctx)))
-	}
-	return exiterr.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s stays as it is: %w", sb.Name(), err),
-		"`sandbox-agent reset --force "+sb.Name()+"` discards what is not saved")
-}
+// HistoryEvent is an event in the history of a sandbox.
+type HistoryEvent = sandboxstore.Event
 
-// RemoveSandbox removes a sandbox, by force without saving its files: what it would send may be what is wrong with it.
-func RemoveSandbox(ctx context.Context, sb *sandbox.Sandbox, force bool) error {
-	if force {
-		return sb.Remove(ctx, sandbox.RemoveOptions{Discard: true})
-	}
-	return sb.Remove(ctx, sandbox.RemoveOptions{})
-}
+// EventExecuted is the HistoryEvent.Event of a command.
+const EventExecuted = sandboxstore.EventExecuted
 
-// Forget removes the rest of a sandbox that could not be opened with err. One that may exist elsewhere stays.
-func Forget(ctx context.Context, m *sandbox.Manager, name string, err error) error {
-	if errors.Is(err, sandbox.ErrUnavailable) || errors.Is(err, sandbox.ErrOtherOwner) {
-		return err
+// History returns what was done to a sandbox, oldest first, also to one that was removed.
+func (b Sandboxes) History(name string) ([]HistoryEvent, error) {
+	s, err := b.Registry()
+	if err != nil {
+		return nil, err
 	}
-	return m.RemoveRecord(ctx, name)
+	return s.History(name)
 }
 
 // WarnOfRepositories names the repositories that a sandbox has left in directories of this machine, once it has ended.

@@ -13,6 +13,18 @@ func EnvName(flag string) string {
 	return "SANDBOX_AGENT_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
+// TaskFlags are the settings of a task, by the names of their flags.
+type TaskFlags = resolve.Flags
+
+// SettingFlags lists the flags that also have an environment variable.
+func SettingFlags() []string {
+	list := []string{"project", "projects-dir", "out", "keep", "detach", "if-exists"}
+	for _, s := range resolve.Settings() {
+		list = append(list, s.Flag)
+	}
+	return list
+}
+
 // TaskSettings completes the given settings of a task, by the names of their flags, with those of the environment.
 func TaskSettings(given map[string]string, getenv func(string) string) (resolve.Flags, error) {
 	f := resolve.Flags{Values: map[string]string{}, Sources: map[string]string{}}

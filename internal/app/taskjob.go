@@ -38,7 +38,7 @@ func (p *jobBuilder) run(ctx context.Context, st *taskstore.Store, rec *taskstor
 	}
 	flow := &tasks.Controller{Store: st, Attempts: p.boxes, Project: p, Detach: p.Flags.Detach, Patience: p.t.Patience}
 	if p.t.Waits != nil {
-		flow.Waits = func(a tasks.Action) { p.t.Waits(p.Task, a) }
+		flow.Waits = func(a tasks.Action) { p.t.Waits(p.Task, a.Until, a.Unknown) }
 	}
 	out, err := flow.Run(ctx, tasks.State{Request: p.Request, Record: rec})
 	return TaskOutcome{out, p.Request, p.r}, err
@@ -86,7 +86,7 @@ func (p *jobBuilder) resolve(ctx context.Context) (*resolve.Resolved, error) {
 func (p *jobBuilder) New(ctx context.Context, s tasks.State, next tasks.Attempt) (_ *job.Job, err error) {
 	if p.r, err = p.t.Resolver.Find(ctx, &p.Flags); err == nil {
 		if p.r.Found != nil && p.t.Found != nil {
-			p.t.Found(p.r.Found)
+			p.t.Found(Findings{p.r.Found.Report(), len(p.r.Found.Validate) > 0, p.r.Found.HasTest()})
 		}
 		err = p.r.FromBase(ctx)
 	}

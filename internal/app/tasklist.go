@@ -76,8 +76,33 @@ func (t *Tasks) List(ctx context.Context, finished int) (l TaskList, err error) 
 	return l, nil
 }
 
+// RecordedTask is what the record of a task says, without an engine.
+type RecordedTask struct {
+	ID, Text string
+	Status   workorder.Status // of the last attempt that was collected
+	// Collected is false for a task that may still run.
+	Collected, Resumable bool
+}
+
+// Recorded returns the tasks whose records can be read, the newest first.
+func (t *Tasks) Recorded() (all []RecordedTask) {
+	st, err := t.Store()
+	if err != nil {
+		return nil
+	}
+	records, _ := st.List()
+	for _, r := range records {
+		all = append(all, RecordedTask{r.TaskID, r.Task, r.Status, r.Collected, r.Resumable()})
+	}
+	return all
+}
+
 // State says how a task is. The error is that of an engine that does not answer.
-func (t *Tasks) State(ctx context.Context, st *taskstore.Store, r *taskstore.Record) (s TaskState, err error) {
+func (t *Tasks) State(ctx context.Context, r *taskstore.Record) (s TaskState, err error) {
+	st, err := t.Store()
+	if err != nil {
+		return s, err
+	}
 	var there *taskBoxes
 	if !r.Collected {
 		there, err = t.taskBoxes(ctx, st)
@@ -95,8 +120,12 @@ type TaskDetails struct {
 
 // Details returns what is known of a task. It collects nothing. If the engine does not answer, it returns the rest
 // together with the error.
-func (t *Tasks) Details(ctx context.Context, st *taskstore.Store, r *taskstore.Record) (d TaskDetails, err error) {
-	d.TaskState, err = t.State(ctx, st, r)
+func (t *Tasks) Details(ctx context.Context, id string) (d TaskDetails, err error) {
+	_, r, err := t.Find(ctx, id)
+	if err != nil {
+		return d, err
+	}
+	d.TaskState, err = t.State(ctx, r)
 	d.Attempts = attempts(r)
 	for file, to := range map[string]*json.RawMessage{workorder.OrderFile: &d.Order, workorder.ResultFile: &d.Result} {
 		if b, err := os.ReadFile(filepath.Join(r.Dir, file)); err == nil && json.Valid(b) {

@@ -5,11 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
@@ -19,6 +20,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -27,13 +29,30 @@ type Tasks struct {
 	*Env
 	// Resolver finds projects. Only the methods that start an attempt or read an issue need it.
 	Resolver *resolve.Resolver
-	// Show returns the receiver of an attempt's events, and a function to call after the last one. The job is nil
+	// Show returns the receiver of an attempt's events, and a function to call after the last one. The start is nil
 	// for an attempt that runs already. If Show is nil, events are dropped.
-	Show func(context.Context, *job.Job) (event func(workorder.Event), done func())
+	Show func(context.Context, *AttemptStart) (event func(workorder.Event), done func())
 	// Found, if not nil, is called with what a repository without a project file was found to need.
-	Found func(*detect.Draft)
-	// Waits, if not nil, is called before each wait for a provider's limit.
-	Waits func(task string, next tasks.Action)
+	Found func(Findings)
+	// Waits, if not nil, is called before each wait for a provider's limit. guessed reports that the end of the limit is unknown.
+	Waits func(task string, until time.Time, guessed bool)
+}
+
+// AttemptStart describes an attempt before its first event.
+type AttemptStart struct {
+	TaskID, Project string
+	Repo            string // without credentials; "" without a repository
+	Detach          bool
+	Notes           []string // decisions that were made for it
+}
+
+// DetectReport is what was found in a repository, for programs.
+type DetectReport = detect.Report
+
+// Findings are what a repository without a project file was found to need, with the lines that say so.
+type Findings struct {
+	*DetectReport
+	HasCheck, HasTest bool
 }
 
 // TaskRequest asks for a new task, or for the next attempt of one.
@@ -53,6 +72,26 @@ type TaskOutcome struct {
 	tasks.Request                   // with the whole id
 	Resolved      *resolve.Resolved // nil if the project was not loaded
 }
+
+// Reported reports that no attempt was started: Report has the result of the last one.
+func (o TaskOutcome) Reported() bool {
+	return o.Kind == tasks.ActionReport || o.Kind == tasks.ActionReportRemote
+}
+
+// Followed reports that the task ran already, and was followed.
+func (o TaskOutcome) Followed() bool { return o.Kind == tasks.ActionFollow }
+
+// Report returns the result of the last attempt.
+func (o TaskOutcome) Report() (TaskResult, error) {
+	if o.Record == nil { // another machine has the record
+		return TaskResult{Result: o.Result}, nil
+	}
+	res, err := outcome.ReadResult(o.Record)
+	return resultOf(o.Record, res), err
+}
+
+// Follows returns the result of the task that was followed.
+func (o TaskOutcome) Follows() TaskResult { return resultOf(o.Record, o.Result) }
 
 // Tasks returns the use cases of tasks that start no attempt.
 func (e *Env) Tasks() *Tasks { return &Tasks{Env: e} }
@@ -115,8 +154,8 @@ func (t *Tasks) Rebase(ctx context.Context, r TaskRequest) (TaskOutcome, error) 
 	return p.runKnown(ctx, rec, err)
 }
 
-// Refuses returns the error with which the engine would refuse to run the job.
-func (t *Tasks) Refuses(ctx context.Context, j *job.Job) error {
+// refusal returns the error with which the engine would refuse to run the job.
+func (t *Tasks) refusal(ctx context.Context, j *job.Job) error {
 	be, err := t.Engine()
 	if err != nil {
 		return err
@@ -128,7 +167,11 @@ func (t *Tasks) Refuses(ctx context.Context, j *job.Job) error {
 }
 
 // OpenPR opens the pull request of a task whose run could not open it.
-func (t *Tasks) OpenPR(ctx context.Context, rec *taskstore.Record, draft bool, base string) (tasks.Outcome, error) {
+func (t *Tasks) OpenPR(ctx context.Context, id string, draft bool, base string) (tasks.Outcome, error) {
+	_, rec, err := t.Find(ctx, id)
+	if err != nil {
+		return tasks.Outcome{}, err
+	}
 	connect := func(ctx context.Context, order *workorder.Order) (tasks.PRClient, error) { return t.forge(ctx, order) }
 	return t.read(ctx, tasks.OpenPR, rec, &tasks.PROpener{Draft: draft, Base: base, Connect: connect})
 }
@@ -148,25 +191,76 @@ func (t *Tasks) read(ctx context.Context, verb tasks.Verb, rec *taskstore.Record
 	return flow.Run(ctx, tasks.State{Request: tasks.Request{Verb: verb, Task: rec.TaskID}, Record: rec})
 }
 
-// Stopping stops tasks. It opens the engine when there is a box to stop.
-func (t *Tasks) Stopping(st *taskstore.Store) *tasks.Stopper {
+// StopTimeout is the time that a task has to push its work when it is stopped.
+const StopTimeout = runtime.StopTimeout
+
+// stopping stops tasks. It opens the engine when there is a box to stop.
+func (t *Tasks) stopping(st *taskstore.Store) *tasks.Stopper {
 	return &tasks.Stopper{Store: st, Attempts: &attemptRunner{t: t}, Patience: t.Patience}
 }
 
-// Replay shows the recorded events of a task, up to now if it runs.
-func (t *Tasks) Replay(ctx context.Context, st *taskstore.Store, rec *taskstore.Record, show func(workorder.Event)) error {
+// Stop stops a task and collects its result. After the timeout it kills its sandbox.
+func (t *Tasks) Stop(ctx context.Context, id string, timeout time.Duration) (s TaskState, err error) {
+	st, rec, err := t.Find(ctx, id)
+	if err == nil {
+		rec, err = t.stopping(st).Run(ctx, rec, timeout)
+	}
+	if err != nil {
+		return s, err
+	}
+	s, _ = t.State(ctx, rec) // that of a task that has ended needs no engine
+	return s, nil
+}
+
+// Replay shows the recorded events of an attempt, up to now if it runs.
+func (t *Tasks) Replay(ctx context.Context, rec *taskstore.Record, show func(workorder.Event)) error {
 	if rec.Collected {
 		return outcome.Recorded(rec, show)
 	}
-	be, err := t.Engine()
+	l, err := t.opened(show)
 	if err != nil {
 		return err
 	}
-	return t.Launcher(be, st, show).Replay(ctx, rec)
+	return l.Replay(ctx, rec)
 }
 
-// Exec runs a command in a task's running sandbox.
-func (t *Tasks) Exec(ctx context.Context, id string, c launch.ShellCommand) (code int, err error) {
+// Follow shows the events of an attempt that runs, until its end, and collects its result.
+func (t *Tasks) Follow(ctx context.Context, rec *taskstore.Record, show func(workorder.Event)) (TaskResult, error) {
+	l, err := t.opened(show)
+	if err != nil {
+		return TaskResult{}, err
+	}
+	res, err := l.Watch(ctx, rec)
+	return resultOf(rec, res), err
+}
+
+// TaskStreams are the streams of a command in a task's sandbox.
+type TaskStreams struct {
+	Stdout, Stderr io.Writer
+	Term           string              // kind of the terminal, as TERM names it
+	Resized        <-chan sandbox.Size // later sizes of the terminal; nil if it keeps the first
+}
+
+// Exec runs a command in a task's running sandbox; without arguments, the user's shell.
+func (t *Tasks) Exec(ctx context.Context, id string, c sandbox.Command, s TaskStreams) (code int, err error) {
+	if len(c.Argv) > 0 {
+		if err := c.Check(); err != nil {
+			return 0, SandboxError(err)
+		}
+	}
+	shell := launch.ShellCommand{Argv: c.Argv, Stdin: c.Stdin, Stdout: s.Stdout, Stderr: s.Stderr, Term: s.Term}
+	if c.Dir != "" || len(c.Env) > 0 {
+		shell.Argv = []string{"env"}
+		if c.Dir != "" {
+			shell.Argv = append(shell.Argv, "-C", c.Dir)
+		}
+		shell.Argv = slices.Concat(shell.Argv, c.Env, c.Argv)
+	}
+	if c.Terminal != nil {
+		ended, end := context.WithCancel(ctx)
+		defer end()
+		shell.Terminal = &runtime.Terminal{Size: runtimeSize(*c.Terminal), Resized: runtimeSizes(ended, s.Resized)}
+	}
 	st, rec, err := t.Find(ctx, id)
 	if err != nil {
 		return 0, err
@@ -177,11 +271,35 @@ func (t *Tasks) Exec(ctx context.Context, id string, c launch.ShellCommand) (cod
 	}
 	var box *runtime.Instance
 	if !rec.Collected {
-		if box, err = t.Launcher(be, st, nil).Find(ctx, rec); err != nil {
+		if box, err = t.launcher(be, st, nil).Find(ctx, rec); err != nil {
 			return 0, err
 		}
 	}
-	return launch.RunShell(ctx, be.Engine, rec.TaskID, box, c)
+	return launch.RunShell(ctx, be.Engine, rec.TaskID, box, shell)
+}
+
+func runtimeSize(s sandbox.Size) runtime.Size {
+	return runtime.Size{Width: uint(s.Cols), Height: uint(s.Rows)}
+}
+
+// runtimeSizes passes sizes on until ctx ends.
+func runtimeSizes(ctx context.Context, sizes <-chan sandbox.Size) <-chan runtime.Size {
+	out := make(chan runtime.Size)
+	go func() {
+		for {
+			select {
+			case s := <-sizes:
+				select {
+				case out <- runtimeSize(s):
+				case <-ctx.Done():
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out
 }
 
 // CheckTaskText returns a usage error for a text that no task can have.
@@ -197,6 +315,21 @@ func CheckTaskText(text string) error {
 		return Usagef("the task is empty")
 	}
 	return nil
+}
+
+// MaxFeedback bounds a text with feedback, in bytes.
+const MaxFeedback = tasks.MaxFeedback
+
+// ParseFeedback reads feedback: each entry of the text's outermost lists is an item.
+func ParseFeedback(text string) (*tasks.FeedbackFile, error) {
+	switch {
+	case len(text) > MaxFeedback:
+		return nil, Usagef("the feedback has more than %d bytes", MaxFeedback)
+	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
+		return nil, Usagef("the feedback is not text: it must be UTF-8 without NUL bytes")
+	}
+	file := tasks.ParseFeedback(text)
+	return &file, nil
 }
 
 // Find finds a task by its id or the beginning of it.
@@ -258,10 +391,4 @@ func (t *Tasks) newJob(r TaskRequest) *jobBuilder {
 // isSetting reports whether a flag replaces a value of the project.
 func isSetting(flag string) bool {
 	return slices.ContainsFunc(resolve.Settings(), func(s resolve.Setting) bool { return s.Flag == flag })
-}
-
-// Attempt is the record of an earlier attempt of a task; 0 is the last one.
-func Attempt(rec *taskstore.Record, attempt int) (*taskstore.Record, error) {
-	past, err := rec.At(attempt)
-	return past, exiterr.New(workorder.ExitNotFound, err, "`sandbox-agent result "+rec.TaskID+"` lists the attempts")
 }

@@ -183,14 +183,17 @@ func (w *Work) OpenHere(ctx context.Context, verb string, deleted bool) (*branch
 	return p, err
 }
 
+// Commit is a commit with the commands whose changes it has.
+type Commit = branch.Entry
+
 // WorkLog has the commits of a task or sandbox, newest first.
 type WorkLog struct {
-	TaskID   string         `json:"task_id"`
-	Branch   string         `json:"branch"`
-	Base     string         `json:"base"`
-	Head     string         `json:"head"`
-	Commits  []branch.Entry `json:"commits"`
-	Attempts []WorkAttempt  `json:"attempts"` // empty for a sandbox
+	TaskID   string        `json:"task_id"`
+	Branch   string        `json:"branch"`
+	Base     string        `json:"base"`
+	Head     string        `json:"head"`
+	Commits  []Commit      `json:"commits"`
+	Attempts []WorkAttempt `json:"attempts"` // empty for a sandbox
 }
 
 // WorkAttempt is an attempt of a task.

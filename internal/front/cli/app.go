@@ -14,10 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -46,7 +45,7 @@ func Main(ctx context.Context, f *cmdutil.Factory, args []string) int {
 	root.SetOut(f.Stdout)
 	root.SetErr(f.Stderr)
 	cmd, err := root.ExecuteContextC(ctx)
-	if errors.Is(err, tasks.ErrInterrupted) {
+	if errors.Is(err, app.ErrInterrupted) {
 		err = cmdutil.Interrupted(ctx)
 	}
 	if end, ok := errors.AsType[*cmdutil.ExitError](err); ok {
@@ -55,9 +54,9 @@ func Main(ctx context.Context, f *cmdutil.Factory, args []string) int {
 	if err == nil {
 		return workorder.ExitOK
 	}
-	code := cmdutil.ExitCode(err)
+	code := app.ExitCode(err)
 	if code == workorder.ExitGeneral {
-		if by := cmdutil.SignalCode(err); by != 0 {
+		if by := app.SignalCode(err); by != 0 {
 			code = by
 		}
 	}
@@ -68,15 +67,15 @@ func Main(ctx context.Context, f *cmdutil.Factory, args []string) int {
 // kinds are names of our own exit codes, for programs that cannot see them: behind a command that was passed one through.
 var kinds = map[int]string{
 	workorder.ExitNotFound: "not_found", workorder.ExitNoProject: "no_project", workorder.ExitPort: "port", workorder.ExitBox: "unavailable",
-	workorder.ExitInvalid: "invalid", workorder.ExitGit: "git", workorder.ExitUsage: "usage", cmdutil.ExitLost: "lost",
+	workorder.ExitInvalid: "invalid", workorder.ExitGit: "git", workorder.ExitUsage: "usage", app.ExitLost: "lost",
 }
 
 func kindOf(code int) string { return cmp.Or(kinds[code], "failed") }
 
 func printError(f *cmdutil.Factory, err error, code int, asJSON bool) {
 	list, positioned := projects.Problems(err)
-	hint := cmdutil.Hint(err)
-	untrusted, _ := errors.AsType[*resolve.UntrustedError](err)
+	hint := app.Hint(err)
+	untrusted, _ := errors.AsType[*app.UntrustedError](err)
 	if asJSON {
 		b, _ := json.Marshal(struct { // strings and numbers always encode
 			Error    string    `json:"error"`
@@ -85,7 +84,7 @@ func printError(f *cmdutil.Factory, err error, code int, asJSON bool) {
 			ExitCode int       `json:"exit_code"`
 			Problems diag.List `json:"problems,omitempty"`
 			// Untrusted lists the requests of a project file that came with a repository.
-			Untrusted *resolve.UntrustedError `json:"untrusted,omitempty"`
+			Untrusted *app.UntrustedError `json:"untrusted,omitempty"`
 		}{err.Error(), hint, kindOf(code), code, list, untrusted})
 		fmt.Fprintln(f.Stderr, string(text.EscapeControls(b)))
 		return

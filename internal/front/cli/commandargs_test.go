@@ -5,8 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 )
 
 // A command's words are its own; flags behind the name and a dash before the command count as they did.
@@ -40,12 +42,12 @@ func TestNameAndCommand(t *testing.T) {
 
 func TestParsePorts(t *testing.T) {
 	t.Parallel()
-	ports, err := cmdutil.ParsePorts([]string{"8080:3000", "5432"})
+	ports, err := app.ParsePorts([]string{"8080:3000", "5432"})
 	if err != nil || len(ports) != 2 || ports[0].Local != 8080 || ports[0].Port != 3000 || ports[1].Local != 0 || ports[1].Port != 5432 {
 		t.Errorf("%+v, %v", ports, err)
 	}
 	for _, bad := range [][]string{{"0"}, {"0:1"}, {"1:0"}, {"1:"}, {":1"}, {"65536"}, {"1:2:3"}, {"80", "81:80"}} {
-		if _, err := cmdutil.ParsePorts(bad); err == nil {
+		if _, err := app.ParsePorts(bad); err == nil {
 			t.Errorf("%q is accepted", bad)
 		}
 	}

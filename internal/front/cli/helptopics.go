@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -141,7 +140,7 @@ func environmentTopic() string {
 	}
 	b.WriteString("\nThese stand for the flags of the " +
 		"same name of 'create', 'continue', 'revise' and\n'rebase'. A flag wins over a variable, a variable over the project file:\n\n")
-	for _, flag := range cmdutil.Settings() {
+	for _, flag := range app.SettingFlags() {
 		fmt.Fprintf(&b, "  %s\n", app.EnvName(flag))
 	}
 	return b.String()

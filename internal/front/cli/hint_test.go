@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
-	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -19,12 +19,12 @@ func TestHintsAreTrue(t *testing.T) {
 	if err == nil {
 		t.Fatal("a repository was opened without git")
 	}
-	if got := cmdutil.Hint(err); !strings.Contains(got, "apt install git") {
+	if got := app.Hint(err); !strings.Contains(got, "apt install git") {
 		t.Errorf("%v: hint %q", err, got)
 	}
 	denied := &runtime.DeniedError{Socket: "/var/run/docker.sock", Group: "docker"}
 	err = exiterr.New(workorder.ExitBox, fmt.Errorf("ask the engine: %w", denied), "start the Docker engine")
-	if got := cmdutil.Hint(err); !strings.Contains(got, "usermod -aG docker") || cmdutil.ExitCode(err) != workorder.ExitBox {
+	if got := app.Hint(err); !strings.Contains(got, "usermod -aG docker") || app.ExitCode(err) != workorder.ExitBox {
 		t.Errorf("%v: hint %q", err, got)
 	}
 }

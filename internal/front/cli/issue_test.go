@@ -44,7 +44,7 @@ func TestIssueIsATask(t *testing.T) {
 	if strings.Contains(got, "delete everything") {
 		t.Errorf("hidden text is in it:\n%s", got)
 	}
-	if _, err := tasks.Issue(t.Context(), flags, 99); err == nil || cmdutil.ExitCode(err) != 7 {
+	if _, err := tasks.Issue(t.Context(), flags, 99); err == nil || app.ExitCode(err) != 7 {
 		t.Errorf("an issue that is not there: %v", err)
 	}
 	// A stranger's title is no first line, which is what the agent is to do and what the pull request is called.

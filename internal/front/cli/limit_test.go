@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -19,7 +19,7 @@ func TestParkedForNobodyKnowsHowLong(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	said, code := waits(ctx, leave, r, "continue", tid, "--wait")
-	if code != cmdutil.ExitLeft || !strings.Contains(said, "waiting") {
+	if code != app.ExitLeft || !strings.Contains(said, "waiting") {
 		t.Errorf("exit %d: %s", code, said)
 	}
 	r.boxes(1)

@@ -65,7 +65,7 @@ func TestHeld(t *testing.T) {
 		}
 		ctx, leave := context.WithCancel(t.Context())
 		leave()
-		if code, said := wait(t, ctx, 0, args...); code != cmdutil.ExitLeft {
+		if code, said := wait(t, ctx, 0, args...); code != app.ExitLeft {
 			t.Errorf("%q, left: exit %d, %s", args, code, said)
 		}
 	}
@@ -106,7 +106,7 @@ func TestStdinIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	leave()
-	if code := <-ended; code != cmdutil.ExitLeft {
+	if code := <-ended; code != app.ExitLeft {
 		t.Errorf("exit %d", code)
 	}
 	r.boxes(0)

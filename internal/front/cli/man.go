@@ -7,9 +7,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 func newManCmd() *cobra.Command {
@@ -18,13 +17,7 @@ func newManCmd() *cobra.Command {
 		Long: `Writes a man page of section 1 for each command into a directory, which is
 created if it is missing.`,
 		Example: "  sandbox-agent man ~/.local/share/man/man1\n  man sandbox-agent-create",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs one directory, got %d", cmd.CommandPath(), len(args)), "see `"+
-					cmd.CommandPath()+" --help`")
-			}
-			return nil
-		},
+		Args:    cmdutil.Args(1, 1, "one directory", "for example: sandbox-agent man ~/.local/share/man/man1"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return fmt.Errorf("create the directory of man pages: %w", err)

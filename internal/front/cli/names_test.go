@@ -32,10 +32,10 @@ func TestUnknownNames(t *testing.T) {
 	for name, near := range map[string]string{"nu-jial": "nu-jail", tid[:len(tid)-1] + "Z": tid, "something-else": ""} {
 		for _, missing := range []error{sandbox.ErrNotFound, taskstore.ErrNotFound, branch.ErrNotFound} {
 			err := a.UnknownName(t.Context(), name, fmt.Errorf("look: %w", missing))
-			if unknown, ok := errors.AsType[*app.UnknownNameError](err); !ok || unknown.Name != name || cmdutil.ExitCode(err) != workorder.ExitNotFound || !errors.Is(err, missing) {
+			if unknown, ok := errors.AsType[*app.UnknownNameError](err); !ok || unknown.Name != name || app.ExitCode(err) != workorder.ExitNotFound || !errors.Is(err, missing) {
 				t.Errorf("%s: %v", name, err)
 			}
-			if h := cmdutil.Hint(app.SandboxError(err)); strings.Contains(h, "did you mean") != (near != "") || !strings.Contains(h, near) {
+			if h := app.Hint(app.SandboxError(err)); strings.Contains(h, "did you mean") != (near != "") || !strings.Contains(h, near) {
 				t.Errorf("%s: hint %q", name, h)
 			}
 		}

@@ -32,7 +32,7 @@ func project(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	case errors.As(err, &end):
 		code = end.Code
 	case err != nil:
-		code = cmdutil.ExitCode(err)
+		code = app.ExitCode(err)
 		printError(a, err, code, false)
 	}
 	return code, out.String(), errs.String()

@@ -3,8 +3,8 @@ package cmdutil
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,7 +12,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/portforward"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -111,69 +110,29 @@ func Each(rule cobra.PositionalArgs, check func(name string) error) cobra.Positi
 	}
 }
 
-// SomeTasks accepts one task id or more.
-func SomeTasks(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return nil
-	}
-	return OneTask(cmd, args)
-}
+// Any is a number of arguments without a limit.
+const Any = math.MaxInt
 
-// OneTask accepts exactly one task id.
-func OneTask(cmd *cobra.Command, args []string) error {
-	if len(args) == 1 {
-		return nil
-	}
-	return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs one name, got %d", cmd.CommandPath(), len(args)),
-		"list tasks and sandboxes with: sandbox-agent ps --all")
-}
-
-// OneSandbox accepts exactly one name of a sandbox.
-func OneSandbox(cmd *cobra.Command, args []string) error {
-	if len(args) == 1 {
-		return nil
-	}
-	return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs one sandbox's name, got %d", cmd.CommandPath(), len(args)),
-		"`sandbox-agent ps` lists sandboxes")
-}
-
-// SomeSandboxes accepts one name of a sandbox or more.
-func SomeSandboxes(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return nil
-	}
-	return OneSandbox(cmd, args)
-}
-
-// LastOrOne accepts one task id, or none: the default is the last task here.
-func LastOrOne(cmd *cobra.Command, args []string) error {
-	if len(args) <= 1 {
-		return nil
-	}
-	return OneTask(cmd, args)
-}
-
-// ParsePorts reads ports to publish, as [LOCAL:]PORT.
-func ParsePorts(all []string) ([]portforward.Port, error) {
-	var errs []error
-	ports := make([]portforward.Port, 0, len(all))
-	for _, t := range all {
-		local, inside, both := strings.Cut(t, ":")
-		if !both {
-			inside = local
+// Args returns a rule for the number of arguments. needs completes "COMMAND needs".
+func Args(least, most int, needs, hint string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if least <= len(args) && len(args) <= most {
+			return nil
 		}
-		in, err := strconv.ParseUint(inside, 10, 16)
-		out := uint64(0)
-		if err == nil && both {
-			out, err = strconv.ParseUint(local, 10, 16)
-		}
-		switch {
-		case err != nil || in == 0 || both && out == 0:
-			errs = append(errs, fmt.Errorf("port %q: use PORT or LOCAL:PORT, from 1 to 65535", t))
-		case slices.ContainsFunc(ports, func(p portforward.Port) bool { return p.Port == int(in) }):
-			errs = append(errs, fmt.Errorf("port %d is named twice", in))
-		}
-		ports = append(ports, portforward.Port{Port: int(in), Local: int(out)})
+		return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs %s, got %d", cmd.CommandPath(), needs, len(args)), hint)
 	}
-	return ports, errors.Join(errs...)
 }
+
+const (
+	tasksHint     = "list tasks and sandboxes with: sandbox-agent ps --all"
+	sandboxesHint = "`sandbox-agent ps` lists sandboxes"
+)
+
+// Rules for the names of tasks and sandboxes.
+var (
+	OneTask       = Args(1, 1, "one name", tasksHint)
+	SomeTasks     = Args(1, Any, "a name", tasksHint)
+	LastOrOne     = Args(0, 1, "at most one name", tasksHint)
+	OneSandbox    = Args(1, 1, "one sandbox's name", sandboxesHint)
+	SomeSandboxes = Args(1, Any, "a sandbox's name", sandboxesHint)
+)

@@ -9,40 +9,38 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// CompleteTasks offers the tasks of the state directory with their titles, newest first or sorted by before. It skips
-// records that cannot be read.
-func (f *Factory) CompleteTasks(several bool, before ...func(r, s *taskstore.Record) bool) cobra.CompletionFunc {
+// CompleteTasks offers the tasks of the state directory with their titles, newest first or with those first
+// that first selects.
+func (f *Factory) CompleteTasks(several bool, first ...func(app.RecordedTask) bool) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		const how = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
-		st, err := f.Store()
-		if err != nil || len(args) > 0 && !several {
+		if len(args) > 0 && !several {
 			return nil, how
 		}
-		records, _ := st.List()
-		for _, less := range before {
-			slices.SortStableFunc(records, func(r, s *taskstore.Record) int {
+		records := f.Tasks().Recorded()
+		for _, selects := range first {
+			slices.SortStableFunc(records, func(r, s app.RecordedTask) int {
 				switch {
-				case less(r, s):
+				case selects(r) == selects(s):
+					return 0
+				case selects(r):
 					return -1
-				case less(s, r):
-					return 1
 				}
-				return 0
+				return 1
 			})
 		}
 		typed = strings.ToUpper(typed)
 		var ids []cobra.Completion
 		for _, r := range records {
-			if slices.Contains(args, r.TaskID) || !strings.HasPrefix(r.TaskID, typed) && !strings.HasPrefix(r.TaskID, "T-"+typed) {
+			if slices.Contains(args, r.ID) || !strings.HasPrefix(r.ID, typed) && !strings.HasPrefix(r.ID, "T-"+typed) {
 				continue
 			}
-			ids = append(ids, cobra.CompletionWithDesc(r.TaskID, Clip(text.Clean(r.Task))))
+			ids = append(ids, cobra.CompletionWithDesc(r.ID, Clip(text.Clean(r.Text))))
 		}
 		return ids, how
 	}
@@ -108,8 +106,8 @@ func (f *Factory) CompleteSandboxThen(words ...string) cobra.CompletionFunc {
 }
 
 // CompleteEither completes sandboxes and tasks.
-func (f *Factory) CompleteEither(several bool, before ...func(r, s *taskstore.Record) bool) cobra.CompletionFunc {
-	tasks, sandboxes := f.CompleteTasks(several, before...), f.CompleteSandboxes(several)
+func (f *Factory) CompleteEither(several bool, first ...func(app.RecordedTask) bool) cobra.CompletionFunc {
+	tasks, sandboxes := f.CompleteTasks(several, first...), f.CompleteSandboxes(several)
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 && !several {
 			return nil, cobra.ShellCompDirectiveDefault

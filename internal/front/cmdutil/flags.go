@@ -4,7 +4,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 )
 
 // RuleList is a flag that can be given several times, or with commas.
@@ -57,13 +56,4 @@ func OldFlag(f *pflag.FlagSet, old, name string) {
 		}
 		return pflag.NormalizedName(given)
 	})
-}
-
-// Settings lists the flags that also have an environment variable.
-func Settings() []string {
-	list := []string{"project", "projects-dir", "out", "keep", "detach", "if-exists"}
-	for _, s := range resolve.Settings() {
-		list = append(list, s.Flag)
-	}
-	return list
 }

@@ -3,10 +3,8 @@ package cmdutil
 import (
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 )
@@ -81,15 +79,4 @@ func Megabytes(n int64) string {
 		return "unknown"
 	}
 	return fmt.Sprintf("%d MB", n>>20)
-}
-
-// PrintLog prints commits for people.
-func PrintLog(w io.Writer, all []branch.Entry) {
-	for _, e := range all {
-		fmt.Fprintf(w, "%.10s  %s  %s\n", e.Commit, e.Time.Local().Format(time.DateTime), text.Clean(e.Subject))
-		for _, r := range e.Ran {
-			first, _, _ := strings.Cut(r.Command, "\n")
-			fmt.Fprintf(w, "            $ %s   (exit %d, %s)\n", Clip(text.Clean(first)), r.ExitCode, r.Duration.Round(time.Millisecond))
-		}
-	}
 }

@@ -5,9 +5,8 @@ import (
 	"io"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/render"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -77,16 +76,16 @@ func headline(s string) string {
 }
 
 // Begin prints the start of a run.
-func (v *View) Begin(job *job.Job) {
-	o := &job.Order
-	if !v.JSON && !job.Detach {
+func (v *View) Begin(a *app.AttemptStart) {
+	if v.JSON {
+		return
+	}
+	if !a.Detach {
 		where := ""
-		if o.Repo != "" {
-			where = " on " + text.Clean(credentials.Redacted(o.Repo))
+		if a.Repo != "" {
+			where = " on " + text.Clean(a.Repo)
 		}
-		fmt.Fprintf(v.f.Stdout, "%s  %s%s\n", o.TaskID, text.Clean(o.Project), where)
+		fmt.Fprintf(v.f.Stdout, "%s  %s%s\n", a.TaskID, text.Clean(a.Project), where)
 	}
-	if !v.JSON {
-		v.f.Notes(job.Notes)
-	}
+	v.f.Notes(a.Notes)
 }

@@ -11,9 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/portforward"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
@@ -23,7 +21,7 @@ type branchSandbox struct {
 	*envCall
 	log *slog.Logger
 	sb  *sandbox.Sandbox
-	b   *branch.Branch
+	b   *app.Branch
 }
 
 // Close ends the call.
@@ -55,12 +53,12 @@ func (e *branchSandbox) Info(ctx context.Context) (SandboxInfo, error) {
 	at, err := e.endpoints(nil)
 	return SandboxInfo{
 		ID: e.sb.Name(), Title: cmp.Or(e.b.Title(ctx), e.sb.Spec().Title), State: string(e.sb.Info().State),
-		Branch: branch.Remote + "/" + e.sb.Name(), Workdir: sandbox.CloneDir, Endpoints: at, Notes: e.notes(),
+		Branch: app.BranchName(e.sb.Name()), Workdir: sandbox.CloneDir, Endpoints: at, Notes: e.notes(),
 	}, err
 }
 
 // endpoints are where ports are on this machine; without a list those that are kept.
-func (e *branchSandbox) endpoints(ports []portforward.Port) (map[string]SandboxEndpoint, error) {
+func (e *branchSandbox) endpoints(ports []app.Port) (map[string]SandboxEndpoint, error) {
 	served := app.Addresses(ports)
 	if ports == nil {
 		var err error
@@ -91,12 +89,12 @@ func (e *branchSandbox) services() []sandbox.Service {
 	return nil
 }
 
-func (e *branchSandbox) exposed(ctx context.Context, ports []int) ([]portforward.Port, error) {
+func (e *branchSandbox) exposed(ctx context.Context, ports []int) ([]app.Port, error) {
 	names := make([]string, 0, len(ports))
 	for _, p := range ports {
 		names = append(names, strconv.Itoa(p))
 	}
-	parsed, err := cmdutil.ParsePorts(names)
+	parsed, err := app.ParsePorts(names)
 	if err != nil {
 		return nil, &WrongError{err}
 	}
@@ -151,7 +149,7 @@ func (e *branchSandbox) Run(ctx context.Context, q SandboxCommand) (r SandboxRes
 	got, err := e.sb.Run(ctx, c)
 	if err != nil {
 		if ctx.Err() != nil { // what it had changed by then is not lost
-			e.env.Sandboxes().Save(ctx, e.sb, app.RanNow(c.Argv, started, cmdutil.ExitLeft))
+			e.env.Sandboxes().Save(ctx, e.sb, app.RanNow(c.Argv, started, app.ExitLeft))
 		}
 		return r, WrongCall(app.SandboxError(err))
 	}
@@ -160,7 +158,7 @@ func (e *branchSandbox) Run(ctx context.Context, q SandboxCommand) (r SandboxRes
 	r.Commit = e.env.Sandboxes().Save(ctx, e.sb, ran)
 	r.Stdout, r.Stderr, r.ExitCode, r.TimedOut = string(got.Stdout), string(got.Stderr), got.ExitCode, got.TimedOut
 	if got.TimedOut {
-		r.ExitCode = cmdutil.ExitTimedOut
+		r.ExitCode = app.ExitTimedOut
 		r.Notes = append(r.Notes, fmt.Sprintf("it was ended after %s: timeout gives another more, background lets a server run", c.Timeout))
 	}
 	if got.OutOfMemory {
@@ -215,7 +213,7 @@ func (e *branchSandbox) Checkpoint(ctx context.Context, name string) (c SandboxC
 func (e *branchSandbox) Log(ctx context.Context) (string, error) {
 	all, err := e.b.Log(ctx)
 	out := text.NewHeadTail(maxEnvText)
-	cmdutil.PrintLog(out, all)
+	render.Log(out, all)
 	return string(out.Bytes()), err
 }
 

@@ -1,20 +1,15 @@
 package mcpserver
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
@@ -31,11 +26,8 @@ const (
 	// maxEnvCommand bounds a command, in bytes: one argument of a program has at most 128 KiB.
 	maxEnvCommand = 120 << 10
 	maxEnvText    = 48 << 10
-	// maxEnvTitle is in characters, maxEnvID what of a title is in an id, in bytes.
+	// maxEnvTitle is in characters.
 	maxEnvTitle = 200
-	maxEnvID    = 40
-	// maxEnvTries bounds the search for an unused id.
-	maxEnvTries = 1000
 	// envNamed is how many of the user's uncommitted files are named.
 	envNamed = 5
 )
@@ -162,7 +154,7 @@ func (t *repoSandboxes) List(ctx context.Context) ([]SandboxInfo, error) {
 	all := make([]SandboxInfo, 0, len(rows))
 	for _, r := range rows {
 		all = append(all, SandboxInfo{
-			ID: r.Name, Title: text.Clean(r.Title), State: string(r.State), Branch: branch.Remote + "/" + r.Name,
+			ID: r.Name, Title: text.Clean(r.Title), State: string(r.State), Branch: app.BranchName(r.Name),
 			Updated: r.Updated.UTC().Format(time.RFC3339),
 		})
 	}
@@ -189,24 +181,8 @@ func (t *repoSandboxes) Create(ctx context.Context, q SandboxRequest) (SandboxIn
 func (t *repoSandboxes) create(
 	ctx context.Context, c *envCall, q SandboxRequest,
 ) (e *branchSandbox, notes []string, err error) {
-	repo, err := localrepo.Open(ctx, c.top)
-	if err != nil {
-		return nil, nil, WrongCall(err)
-	}
-	begin, err := beginning(ctx, repo, q.Ref)
-	if err != nil {
-		return nil, nil, err
-	}
 	s := sandbox.Spec{Title: text.Runes(text.Words(text.Clean(q.Title)), maxEnvTitle), Runtime: t.runtime, IdleTimeout: envIdle}
-	switch t.runtime {
-	case sandbox.RuntimeContainer, sandbox.RuntimeJail:
-		s.Repo, s.Ref = c.top, begin
-		if t.runtime == sandbox.RuntimeContainer {
-			s.Image, err = c.env.Sandboxes().ContainerImage(ctx)
-		}
-	default:
-		err = c.env.Sandboxes().ApplyProject(ctx, &s, "", c.top, begin)
-	}
+	sb, changed, err := c.env.Sandboxes().CreateTitled(ctx, c.m, s, c.top, q.Ref)
 	if err != nil {
 		return nil, nil, WrongCall(err)
 	}
@@ -214,14 +190,10 @@ func (t *repoSandboxes) create(
 	if err != nil {
 		return nil, nil, err
 	}
-	sb, err := c.named(ctx, all, s)
-	if err != nil {
-		return nil, nil, WrongCall(app.SandboxError(err))
-	}
 	e = &branchSandbox{envCall: c, log: t.log, sb: sb, b: all.Of(sb.Name(), c.top)}
 	c.env.Sandboxes().Save(ctx, sb, sandbox.CommandRecord{})
-	if n := len(repo.Changed); n > 0 {
-		files := strings.Join(repo.Changed[:min(n, envNamed)], ", ")
+	if n := len(changed); n > 0 {
+		files := strings.Join(changed[:min(n, envNamed)], ", ")
 		if n > envNamed {
 			files += fmt.Sprintf(" and %d more", n-envNamed)
 		}
@@ -229,46 +201,4 @@ func (t *repoSandboxes) create(
 			". Tell the user before you begin: work that builds on them needs them committed first.")
 	}
 	return e, notes, nil
-}
-
-// named makes a sandbox under an ID of its title that neither a sandbox nor a branch has.
-func (c *envCall) named(ctx context.Context, all *branch.Store, s sandbox.Spec) (*sandbox.Sandbox, error) {
-	stem := envID(s.Title)
-	for n := 1; n <= maxEnvTries; n++ {
-		s.Name = stem
-		if n > 1 {
-			s.Name += "-" + strconv.Itoa(n)
-		}
-		if all.Of(s.Name, c.top).Head(ctx) != "" {
-			continue
-		}
-		sb, err := c.m.Create(ctx, s)
-		if !errors.Is(err, sandbox.ErrExists) {
-			return sb, err
-		}
-	}
-	return nil, fmt.Errorf("there are %d environments whose ids begin with %s: take another title", maxEnvTries, stem)
-}
-
-var notInID = regexp.MustCompile(`[^a-z0-9]+`)
-
-// envID is what of a title can be an ID.
-func envID(title string) string {
-	id := strings.Trim(notInID.ReplaceAllString(strings.ToLower(title), "-"), "-")
-	return cmp.Or(strings.Trim(id[:min(len(id), maxEnvID)], "-"), "env")
-}
-
-// validRef is what an agent may name a commit by.
-var validRef = regexp.MustCompile(`^[a-zA-Z0-9._~/][a-zA-Z0-9._~/-]{0,199}$`)
-
-// beginning is the branch, tag or commit that a clone begins at.
-func beginning(ctx context.Context, repo *localrepo.Repo, ref string) (string, error) {
-	if ref != "" && !validRef.MatchString(ref) {
-		return "", Wrongf("from_git_ref %.80q is neither branch, tag nor commit", ref)
-	}
-	begin, err := repo.Base(ctx, ref)
-	if errors.Is(err, localrepo.ErrNoRevision) {
-		return "", Wrongf("from_git_ref: %v", err)
-	}
-	return begin, err
 }

@@ -2,23 +2,14 @@ package mcpserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"maps"
-	"path"
 	"slices"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -30,107 +21,62 @@ const (
 	taskList    = 20
 )
 
-// hostTasks are the tasks of this machine: what the commands `create --detach`, `logs` and `result` do.
+// hostTasks are the tasks of this machine.
 type hostTasks struct {
-	f   *cmdutil.Factory
+	env *app.Env
 	log *slog.Logger
 }
 
 // NewTasks returns the tasks of this machine.
-func NewTasks(f *cmdutil.Factory, log *slog.Logger) Tasks { return &hostTasks{f, log} }
+func NewTasks(env *app.Env, log *slog.Logger) Tasks { return &hostTasks{env, log} }
 
-// Create starts a task as `create --detach` does.
+// Create starts a task, which goes on without this program.
 func (t *hostTasks) Create(ctx context.Context, q TaskRequest) (TaskStarted, error) {
-	if err := t.check(q); err != nil {
-		return TaskStarted{}, err
-	}
 	said := text.NewHeadTail(taskSummary)
-	f := t.f.With(cmdutil.IO{Stdout: io.Discard, Stderr: said})
-	if q.Repo != "" {
-		// The project of the server's directory has secrets and rules for its own repository, and none for one that an agent
-		// names. Nor is a token sent there that is for no particular server.
-		f.Getenv = func(name string) string {
-			if name == app.EnvName("project") || name == credentials.GitToken {
-				return ""
-			}
-			return t.f.Getenv(name)
+	env := *t.env
+	env.Note = func(line string) { fmt.Fprintln(said, text.Clean(line)) }
+	run := &app.Tasks{Env: &env}
+	run.Show = func(_ context.Context, start *app.AttemptStart) (func(workorder.Event), func()) {
+		for _, line := range start.Notes {
+			env.Say(line)
+		}
+		return func(workorder.Event) {}, func() {}
+	}
+	run.Found = func(found app.Findings) {
+		env.Say("no project file; found in the repository:")
+		for _, f := range found.Findings {
+			env.Say(f.String())
+		}
+		if !found.HasCheck {
+			env.Warn("no check was found: nothing will judge the agent's work")
 		}
 	}
-	id, err := createDetached(ctx, f, q)
-	notes := strings.TrimSpace(text.Clean(string(said.Bytes())))
-	if end, ok := errors.AsType[*cmdutil.ExitError](err); ok { // it has said why
-		err = fmt.Errorf("the task ended before it began, with %d: %s", end.Code, notes)
-	}
+	id, err := run.CreateFor(ctx, app.AgentTask{Text: q.Task, Project: q.Project, Repo: q.Repo, Branch: q.Branch, Harness: q.Harness})
 	if err != nil {
 		return TaskStarted{}, WrongCall(err)
 	}
 	t.log.Info("task", "id", id, "project", q.Project, "repo", q.Repo)
-	return TaskStarted{ID: id, Follow: "sandbox-agent logs -f " + id, Notes: notes}, nil
+	return TaskStarted{ID: id, Follow: "sandbox-agent logs -f " + id, Notes: strings.TrimSpace(string(said.Bytes()))}, nil
 }
 
-// createDetached starts a task with the settings that the request or the environment gives.
-func createDetached(ctx context.Context, f *cmdutil.Factory, q TaskRequest) (id string, err error) {
-	given := map[string]string{"project": q.Project, "repo": q.Repo, "branch": q.Branch, "harness": q.Harness, "detach": "true"}
-	maps.DeleteFunc(given, func(_, value string) bool { return value == "" })
-	flags, err := app.TaskSettings(given, f.Getenv)
-	if err != nil {
-		return "", err
-	}
-	if q.Repo != "" {
-		flags.ProjectSource = taskstore.Detected
-	}
-	out, err := f.TaskRuns(&flags, false).Create(ctx, app.TaskRequest{Request: tasks.Request{Text: q.Task}, Flags: flags})
-	if err != nil || out.Result == nil {
-		return out.Task, err
-	}
-	return out.Task, cmdutil.Ended(out.Result.Status, out.Result.EndedBy)
-}
-
-// check refuses what an agent must not choose: files of this machine, as projects or repositories, and a project's secrets
-// for another repository.
-func (t *hostTasks) check(q TaskRequest) error {
-	if q.Project != "" && q.Repo != "" {
-		return Wrongf("name a project or a repository: a project is for its own repository")
-	}
-	if q.Project != "" {
-		opts, err := projects.SystemOptions()
-		if err != nil {
-			return err
-		}
-		if dir := t.f.Getenv(app.EnvName("projects-dir")); dir != "" {
-			opts.Folders = append([]string{dir}, opts.Folders...)
-		}
-		isPath := func(n string) bool { return path.Ext(n) == ".yaml" || path.Ext(n) == ".yml" }
-		names := slices.DeleteFunc(projects.Names(opts), isPath)
-		if !slices.Contains(names, q.Project) {
-			return Wrongf("unknown project %.80q; the user has: %s", q.Project, strings.Join(names[:min(len(names), taskList)], ", "))
-		}
-	}
-	if q.Repo != "" {
-		if kind, err := projects.RepoTransport(q.Repo); err != nil || kind == projects.TransportLocal {
-			return Wrongf("repository %.200q: name the URL of one on a server; "+
-				"one of this machine needs a project of the user's, or to be the current one", q.Repo)
-		}
+// checkID accepts only a whole ID: a guess must not find another client's task.
+func checkID(id string) error {
+	if !workorder.ValidTaskID(id) {
+		return Wrongf("id %.40q: use one that task_create has answered, as T-A1B2C3D4", id)
 	}
 	return nil
 }
 
-// find finds a task by its whole ID: a guess must not find another client's task.
-func (t *hostTasks) find(ctx context.Context, id string) (*taskstore.Store, *taskstore.Record, error) {
-	if !workorder.ValidTaskID(id) {
-		return nil, nil, Wrongf("id %.40q: use one that task_create has answered, as T-A1B2C3D4", id)
-	}
-	st, rec, err := t.f.Tasks().Find(ctx, id)
-	return st, rec, WrongCall(err)
-}
-
-// Status is a row of `ps`, with the end of `logs`.
+// Status says how a task is, with the last lines of its log.
 func (t *hostTasks) Status(ctx context.Context, id string) (TaskStatus, error) {
-	st, rec, err := t.find(ctx, id)
-	if err != nil {
+	if err := checkID(id); err != nil {
 		return TaskStatus{}, err
 	}
-	row, engineErr := t.f.Tasks().State(ctx, st, rec)
+	rec, err := t.env.Tasks().RecordedAttempt(ctx, id, 0)
+	if err != nil {
+		return TaskStatus{}, WrongCall(err)
+	}
+	row, engineErr := t.env.Tasks().State(ctx, rec)
 	ended := slices.Contains(workorder.Statuses(), workorder.Status(row.Status))
 	s := TaskStatus{ID: row.TaskID, State: row.Status, Step: row.Step, Ended: ended, Lines: []string{}}
 	if engineErr != nil {
@@ -140,27 +86,27 @@ func (t *hostTasks) Status(ctx context.Context, id string) (TaskStatus, error) {
 		s.Lines = append(s.Lines, text.Clean(string(line)))
 		s.Lines = s.Lines[max(0, len(s.Lines)-taskLines):]
 	})
-	view := t.f.NewView(lines, false)
-	defer view.Close()
-	err = t.f.Tasks().Replay(ctx, st, rec, view.Event)
+	log := render.New(render.Plain, lines, render.Options{})
+	defer log.Close()
+	err = t.env.Tasks().Replay(ctx, rec, log.Event)
 	lines.Close()
 	return s, WrongCall(err)
 }
 
-// Result is what `result` shows, shortened. It collects what has ended.
+// Result returns the essentials of a task's result. It collects what has ended.
 func (t *hostTasks) Result(ctx context.Context, id string) (TaskResult, error) {
-	_, rec, err := t.find(ctx, id)
-	if err == nil {
-		rec, err = t.f.Tasks().Collect(ctx, rec)
+	if err := checkID(id); err != nil {
+		return TaskResult{}, err
 	}
+	rec, err := t.env.Tasks().Attempt(ctx, id, 0)
 	if err != nil {
 		return TaskResult{}, WrongCall(err)
 	}
-	r, err := outcome.ReadResult(rec)
+	r, _, err := app.ReadResult(rec)
 	if err != nil {
 		return TaskResult{}, WrongCall(err)
 	}
-	return essentials(r, rec.Dir), nil
+	return essentials(r.Result, r.Dir), nil
 }
 
 // essentials are what a model needs of a result: lists are cut, all of it is in the directory.

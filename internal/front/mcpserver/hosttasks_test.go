@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -35,13 +34,13 @@ func TestMCPNamedRepo(t *testing.T) {
 		t.Fatal(err)
 	}
 	vars := map[string]string{credentials.GitToken: "secret", "SANDBOX_AGENT_PROJECT": "./.sandbox-agent.yaml", "SANDBOX_AGENT_STATE_DIR": t.TempDir(), "HOME": t.TempDir()}
-	tasks := NewTasks(cmdutil.New(cmdutil.IO{}, app.Env{Getenv: func(name string) string { return vars[name] }}), slog.New(slog.DiscardHandler))
+	tasks := NewTasks(&app.Env{Getenv: func(name string) string { return vars[name] }}, slog.New(slog.DiscardHandler))
 	_, err := tasks.Create(t.Context(), TaskRequest{Task: "x", Repo: remote.URL + "/o/r"})
 	if err == nil || asked.Load() == 0 || strings.Contains(err.Error(), "of, the, folder") {
 		t.Errorf("asked %d times, %v", asked.Load(), err)
 	}
 	_, err = tasks.Create(t.Context(), TaskRequest{Task: "x"})
-	if cmdutil.ExitCode(err) != workorder.ExitInvalid {
+	if app.ExitCode(err) != workorder.ExitInvalid {
 		t.Errorf("without a repository it is the folder's project: %v", err)
 	}
 }

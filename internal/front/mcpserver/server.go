@@ -120,7 +120,7 @@ func add[A any](s *Server, t *mcp.Tool, do func(ctx context.Context, client stri
 		if err == nil {
 			res, err = do(ctx, c.id, a)
 		}
-		s.o.Log.Info("call", "tool", t.Name, "client", c.id, "took", time.Since(began), "failed", res != nil && res.IsError, "err", err)
+		s.o.Log.Info("call", "tool", t.Name, "client", c.id, "took", time.Since(began), "failed", res != nil && res.IsError, "error", err)
 		return res, err
 	})
 }

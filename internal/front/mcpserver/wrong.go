@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -13,8 +13,8 @@ func WrongCall(err error) error {
 	if err == nil {
 		return nil
 	}
-	code := cmdutil.ExitCode(err)
-	if h := cmdutil.Hint(err); h != "" {
+	code := app.ExitCode(err)
+	if h := app.Hint(err); h != "" {
 		err = fmt.Errorf("%w; %s", err, h)
 	}
 	if slices.Contains([]int{workorder.ExitUsage, workorder.ExitNotFound, workorder.ExitNoProject}, code) {

@@ -6,30 +6,11 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"path/filepath"
 	"time"
 
-	"golang.org/x/crypto/ssh"
-
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
-
-const hostKey = "gateway.key" // in the state directory
-
-// StateKey returns the server's key of a state directory. It creates one that is missing.
-func StateKey(env *app.Env) (ssh.Signer, error) {
-	dir, err := env.StateDir()
-	if err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("create the state directory: %w", err)
-	}
-	return HostKey(filepath.Join(dir, hostKey))
-}
 
 // managed are the sandboxes of a manager.
 type managed struct {
@@ -84,15 +65,7 @@ func (g *managed) Create(ctx context.Context, name string) error {
 
 // Remove implements Sandboxes.
 func (g *managed) Remove(ctx context.Context, name string) error {
-	sb, err := g.m.Get(ctx, name)
-	if err != nil {
-		return err
-	}
-	if err := app.RemoveSandbox(ctx, sb, false); err != nil {
-		return err
-	}
-	g.env.Sandboxes().WarnOfRepositories(ctx, sb)
-	return nil
+	return g.env.Sandboxes().Down(ctx, g.m, name, false)
 }
 
 // managedSandbox is one of them.
@@ -133,7 +106,7 @@ func (g *managedSandbox) Run(ctx context.Context, c ExecRequest) (int, error) {
 	if err != nil { // the client is gone, or the sandbox has stopped
 		ctx, cancel := app.Outlast(ctx)
 		defer cancel()
-		_, _ = g.sb.Branch().SaveIfRunning(ctx, app.RanNow(what.Argv, started, cmdutil.ExitLost))
+		_, _ = g.sb.Branch().SaveIfRunning(ctx, app.RanNow(what.Argv, started, app.ExitLost))
 		return 0, err
 	}
 	g.env.Sandboxes().Save(ctx, g.sb, app.RanNow(what.Argv, started, r.ExitCode))

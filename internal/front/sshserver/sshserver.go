@@ -9,13 +9,9 @@ package sshserver
 import (
 	"bytes"
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"os"
 	"strconv"
@@ -25,8 +21,6 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
-
-	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 )
 
 // ErrNotFound is the error of Open where there is no sandbox of that name.
@@ -135,54 +129,6 @@ func ReadKeys(file string) ([]ssh.PublicKey, error) {
 		keys = append(keys, key)
 	}
 	return keys, nil
-}
-
-// HostKey is the key in a file that only its user can read. A file that is not there is made, with a new one.
-func HostKey(file string) (ssh.Signer, error) {
-	b, err := readPrivate(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := makeKey(file); err != nil && !errors.Is(err, fs.ErrExist) { // another gateway may be faster
-			return nil, fmt.Errorf("make the gateway's key: %w", err)
-		}
-		b, err = readPrivate(file)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the gateway's key: %w", err)
-	}
-	key, err := ssh.ParsePrivateKey(b)
-	if err != nil {
-		return nil, fmt.Errorf("read the gateway's key %s: %w", file, err)
-	}
-	return key, nil
-}
-
-// readPrivate reads a file that others cannot.
-func readPrivate(file string) ([]byte, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err == nil && (!st.Mode().IsRegular() || st.Mode().Perm()&0o077 != 0) {
-		err = fmt.Errorf("%s can be read by others, or is no file: `chmod 600` makes it your own", file)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(io.LimitReader(f, maxKeys))
-}
-
-func makeKey(file string) error {
-	_, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		return err
-	}
-	block, err := ssh.MarshalPrivateKey(key, "sandbox-agent gateway")
-	if err != nil {
-		return err
-	}
-	return statedir.CreateFile(file, pem.EncodeToMemory(block), 0o600)
 }
 
 type client struct {

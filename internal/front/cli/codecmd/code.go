@@ -202,8 +202,8 @@ func (o *codeOptions) do(ctx context.Context, f *cmdutil.Factory, text string) (
 
 // runError gives an error of package code its exit code and hint.
 func runError(ctx context.Context, err error) error {
-	if ctx.Err() != nil || errors.Is(err, sandbox.ErrConnectionLost) {
-		return cmdutil.UnknownEnd(ctx, err)
+	if ctx.Err() != nil {
+		return cmdutil.Interrupted(ctx)
 	}
 	return app.CodeError(err)
 }
@@ -248,12 +248,7 @@ func newSessionRmCmd(f *cmdutil.Factory) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use: "rm SESSION...", Aliases: []string{"reset"}, Short: "End sessions with their state", Example: "  sandbox-agent session rm s",
-		Args: cmdutil.Each(func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return nil
-			}
-			return exiterr.New(workorder.ExitUsage, errors.New("name a session"), "`sandbox-agent session list` lists them")
-		}, checkSession),
+		Args: cmdutil.Each(cmdutil.Args(1, cmdutil.Any, "the name of a session", "`sandbox-agent session list` lists them"), checkSession),
 		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 			r, done, err := f.Code().Runner(nil)
 			if err != nil {

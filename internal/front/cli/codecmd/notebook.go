@@ -17,9 +17,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/notebook"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -57,13 +55,7 @@ kernel that the notebook names, by the sandbox's jupyter_client.`,
 			"  sandbox-agent notebook run report.ipynb --out filled.ipynb --timeout 1m\n" +
 			"  sandbox-agent notebook run report.ipynb --preset python\n" +
 			"  sandbox-agent notebook run part2.ipynb --sandbox dev --session s",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				return nil
-			}
-			return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs one notebook, got %d", cmd.CommandPath(), len(args)),
-				"for example: sandbox-agent notebook run report.ipynb")
-		},
+		Args:              cmdutil.Args(1, 1, "one notebook", "for example: sandbox-agent notebook run report.ipynb"),
 		ValidArgsFunction: cobra.FixedCompletions([]string{"ipynb"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), f, args[0]) },
 	}
@@ -146,30 +138,29 @@ func (o *notebookOptions) do(ctx context.Context, f *cmdutil.Factory, path strin
 	if err := writable(o.out); err != nil {
 		return exiterr.New(workorder.ExitUsage, err, "")
 	}
-	in, done, err := o.place(ctx, f)
+	q := app.NotebookRequest{Sandbox: o.sandbox, Preset: o.env, Session: o.session, Python: nb.Python()}
+	q.Kernel, q.Language = nb.Kernel()
+	s, done, err := f.Code().OpenNotebook(ctx, q)
+	if err != nil && ctx.Err() != nil {
+		return cmdutil.Interrupted(ctx)
+	}
 	if err != nil {
 		return err
 	}
 	defer done()
-	s, err := in.interpreter(ctx, f, nb)
-	if err != nil {
-		if err = runError(ctx, err); ctx.Err() == nil && cmdutil.ExitCode(err) == workorder.ExitGeneral { // what is to run it does not start
-			err = exiterr.New(workorder.ExitInvalid, err, "")
-		}
-		return err
-	}
-	if o.session == "" {
-		defer func() { _ = s.Close(context.WithoutCancel(ctx)) }() // of a sandbox that is gone there is nothing to end
-	}
 	doc := notebookRun{
-		Notebook: path, Out: cmp.Or(o.out, path), Sandbox: in.sandbox, Env: o.env, Driver: string(s.Driver()),
+		Notebook: path, Out: cmp.Or(o.out, path), Sandbox: s.Sandbox, Env: o.env, Driver: string(s.Driver()),
 		Session: o.session,
 	}
 	var rerr error
-	doc.Report, rerr = nb.Run(ctx, s, notebook.Options{Timeout: o.timeout, AllowErrors: o.allowErrors})
+	doc.Report, rerr = nb.Run(ctx, s.Session, notebook.Options{Timeout: o.timeout, AllowErrors: o.allowErrors})
 	b, err := nb.Encode()
-	if err == nil {
-		err = writeNotebook(f.Stdout, doc.Out, b, mode)
+	switch {
+	case err != nil:
+	case doc.Out == "-":
+		_, err = f.Stdout.Write(b)
+	default:
+		err = app.WriteNotebook(doc.Out, b, mode)
 	}
 	if err := errors.Join(app.SandboxError(rerr), err); err != nil {
 		return err
@@ -218,110 +209,6 @@ func writable(out string) error {
 	return nil
 }
 
-// writeNotebook writes one, at once or not at all.
-func writeNotebook(stdout io.Writer, path string, b []byte, mode fs.FileMode) error {
-	if path == "-" {
-		_, err := stdout.Write(b)
-		return err
-	}
-	if to, err := filepath.EvalSymlinks(path); err == nil {
-		path = to // what a link leads to is written, and the link stays
-	}
-	return statedir.WriteFile(path, b, mode)
-}
-
-// notebookPlace is where a notebook runs.
-type notebookPlace struct {
-	sandbox.Executor
-	session sandbox.SessionOptions
-	sandbox string // its name, where it has one
-	what    string // of it, for people
-	// open opens the session of an environment that is kept; nil where there is none.
-	open func(ctx context.Context) (*sandbox.Session, error)
-}
-
-// place is the sandbox that was named, or a fresh one.
-func (o *notebookOptions) place(ctx context.Context, f *cmdutil.Factory) (in *notebookPlace, done func(), err error) {
-	in = &notebookPlace{session: sandbox.SessionOptions{ID: o.session}}
-	if o.env != "" {
-		return o.environment(ctx, f, in)
-	}
-	if o.sandbox != "" {
-		sb, done, err := f.Sandboxes().Get(ctx, o.sandbox)
-		if err != nil {
-			return nil, nil, err
-		}
-		in.Executor, in.sandbox, in.what = sb, sb.Name(), "sandbox "+sb.Name()
-		return in, done, nil
-	}
-	m, err := f.Manager(false)
-	if err != nil {
-		return nil, nil, err
-	}
-	sb, err := m.Create(ctx, sandbox.Spec{Runtime: sandbox.RuntimeJail, Lifetime: sandbox.LifetimeEphemeral, Network: sandbox.NetworkNone})
-	if err != nil {
-		return nil, nil, errors.Join(app.SandboxError(err), m.Close())
-	}
-	in.Executor, in.sandbox, in.what = sb, sb.Name(), "sandbox "+sb.Name()
-	return in, func() { _, _ = sb.Remove(context.WithoutCancel(ctx), sandbox.RemoveOptions{}), m.Close() }, nil
-}
-
-// environment is a fresh place of an environment, or the place of a session.
-func (o *notebookOptions) environment(ctx context.Context, f *cmdutil.Factory, in *notebookPlace) (*notebookPlace, func(), error) {
-	all, name, err := f.Code().Preset(o.env)
-	if err != nil {
-		return nil, nil, err
-	}
-	r, closeRunner, err := f.Code().Runner(all)
-	if err != nil {
-		return nil, nil, err
-	}
-	done := func() { _ = closeRunner(ctx) } // what is left of it ends without signs of life
-	in.what = "environment " + name
-	if o.session != "" {
-		in.open = func(ctx context.Context) (*sandbox.Session, error) { return r.Interpreter(ctx, name, o.session) }
-		return in, done, nil
-	}
-	room, p, leave, err := r.Acquire(ctx, name)
-	if err != nil {
-		done()
-		return nil, nil, runError(ctx, err)
-	}
-	in.Executor, in.session.Env, in.session.Driver, in.session.Kernel = room, p.Env, p.Driver, p.Kernel
-	return in, func() { _ = leave(); done() }, nil
-}
-
-// interpreter is the session that can run the notebook's language.
-func (in *notebookPlace) interpreter(ctx context.Context, f *cmdutil.Factory, nb *notebook.Notebook) (*sandbox.Session, error) {
-	if in.open != nil {
-		return in.open(ctx)
-	}
-	so := in.session
-	if so.Driver == sandbox.DriverJupyter || so.Driver == sandbox.DriverIPython { // the environment says so
-		return in.OpenSession(ctx, so)
-	}
-	so.Driver = sandbox.DriverIPython
-	if !nb.Python() {
-		so.Driver = sandbox.DriverJupyter
-		if so.Kernel, _ = nb.Kernel(); so.Kernel == "" {
-			_, language := nb.Kernel()
-			return nil, exiterr.New(workorder.ExitInvalid, fmt.Errorf("the notebook is in %s and names no kernel", text.Clean(language)),
-				"its metadata has a kernelspec with a name once Jupyter has run it")
-		}
-		return in.OpenSession(ctx, so)
-	}
-	const look = "import importlib.util as u, sys; sys.exit(u.find_spec('IPython') is None)"
-	r, err := in.Run(ctx, sandbox.Command{Argv: []string{"python3", "-c", look}, Timeout: time.Minute})
-	if err != nil {
-		return nil, err
-	}
-	if r.ExitCode != 0 {
-		so.Driver = sandbox.DriverPython
-		fmt.Fprintf(f.Stderr, "note: %s has no IPython: the cells run in Python, without magics and pictures\n", in.what)
-	}
-	return in.OpenSession(ctx, so)
-}
-
 // tell says what became of the notebook, and is its exit code.
 func (o *notebookOptions) tell(f *cmdutil.Factory, doc notebookRun) error {
 	if o.json {
@@ -346,7 +233,7 @@ func (o *notebookOptions) tell(f *cmdutil.Factory, doc notebookRun) error {
 	case len(doc.Failed) == 0 || o.allowErrors && !doc.Stopped:
 		return nil
 	case doc.TimedOut:
-		return cmdutil.Exit(cmdutil.ExitTimedOut)
+		return cmdutil.Exit(app.ExitTimedOut)
 	}
 	return cmdutil.Exit(1)
 }

@@ -3,9 +3,7 @@ package codecmd
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"text/tabwriter"
 
@@ -13,8 +11,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/artifact"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/presets"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -86,27 +82,13 @@ func newPresetValidateCmd(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "validate [FILE]", Short: "Check the file of presets", Example: `  sandbox-agent preset validate
   sandbox-agent preset validate ./presets.yaml`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) <= 1 {
-				return nil
-			}
-			return cmdutil.NoArgs(cmd, args[1:])
-		},
+		Args:              cmdutil.Args(0, 1, "at most one file", "see `sandbox-agent preset validate --help`"),
 		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(_ *cobra.Command, args []string) error {
-			o := f.Code().PresetOptions()
-			if len(args) == 1 {
-				o.File, o.Named = args[0], true
+			n, err := f.Code().CheckPresets(strings.Join(args, ""))
+			if err != nil {
+				return err
 			}
-			r, err := presets.Open(o)
-			errs := []error{err}
-			for _, p := range r.Problems() {
-				errs = append(errs, p)
-			}
-			if err := errors.Join(errs...); err != nil {
-				return exiterr.New(workorder.ExitInvalid, err, "")
-			}
-			n := len(r.Presets())
 			return f.Done(asJSON, map[string]int{"valid": n}, "%d presets can be used", n)
 		},
 	}
@@ -154,32 +136,13 @@ or box), packages of the distribution, image of a container, timeout_seconds
 }
 
 func buildArtifact(ctx context.Context, f *cmdutil.Factory, file, out string, asJSON bool) error {
-	d, err := artifact.ReadDefinition(file)
-	if err != nil {
-		return exiterr.New(workorder.ExitInvalid, err, "")
-	}
-	st, err := f.Store()
-	if err != nil {
-		return err
-	}
 	progress := f.Stdout
 	if asJSON {
 		progress = f.Stderr
 	}
 	view := f.NewView(progress, false)
 	defer view.Close()
-	b := artifact.Builder{
-		State: st.Dir(), Progress: view.Event,
-		Images: func() (artifact.Images, error) {
-			be, err := f.Engine()
-			if err != nil {
-				return nil, err
-			}
-			return be.Images, nil
-		},
-		Building: func(name string) { fmt.Fprintf(f.Stderr, "Image %q not found, building...\n", name) },
-	}
-	err = b.Build(ctx, d, out)
+	err := f.Code().BuildArtifact(ctx, file, out, view.Event)
 	view.Close()
 	if err != nil {
 		return err
@@ -191,27 +154,11 @@ func newArtifactValidateCmd(f *cmdutil.Factory) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use: "validate DIR...", Short: "Check artifacts", Example: "  sandbox-agent artifact validate ./data",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return nil
-			}
-			return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs the directory of an artifact", cmd.CommandPath()),
-				"for example: sandbox-agent artifact validate ./data")
-		},
+		Args:              cmdutil.Args(1, cmdutil.Any, "the directory of an artifact", "for example: sandbox-agent artifact validate ./data"),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(_ *cobra.Command, args []string) error {
-			var errs []error
-			for _, dir := range args {
-				if _, err := artifact.Read(dir); err != nil {
-					errs = append(errs, fmt.Errorf("%s: %w", dir, err))
-				}
-				unknown, _ := artifact.Unknown(dir) // Read reports metadata that cannot be read
-				for _, key := range unknown {
-					f.Warn(fmt.Sprintf("%s: %s: the key %q is unknown and means nothing", dir, artifact.MetadataFile, key))
-				}
-			}
-			if err := errors.Join(errs...); err != nil || !asJSON {
-				return exiterr.New(workorder.ExitInvalid, err, "")
+			if err := f.Code().CheckArtifacts(args); err != nil || !asJSON {
+				return err
 			}
 			return f.JSON(map[string][]string{"valid": args})
 		},
@@ -227,24 +174,12 @@ func newArtifactListCmd(f *cmdutil.Factory) *cobra.Command {
 		Example: "  sandbox-agent artifact list\n  sandbox-agent artifact list ./artifacts --json",
 		Long: `Lists the artifacts in the directory presets of the configuration
 directory, or in another one.`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) <= 1 {
-				return nil
-			}
-			return cmdutil.NoArgs(cmd, args[1:])
-		},
+		Args:              cmdutil.Args(0, 1, "at most one directory", "see `sandbox-agent artifact list --help`"),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(_ *cobra.Command, args []string) error {
-			dir := f.Code().PresetOptions().Dir
-			if len(args) == 1 {
-				dir = args[0]
-				if _, err := os.Stat(dir); err != nil {
-					return exiterr.New(workorder.ExitUsage, fmt.Errorf("list artifacts: %w", err), "")
-				}
-			}
-			all, problems := presets.Scan(dir)
-			for _, p := range problems {
-				f.Warn(strings.ReplaceAll(p.Error(), "\n", "; "))
+			all, err := f.Code().Artifacts(strings.Join(args, ""))
+			if err != nil {
+				return err
 			}
 			return listPresets(f, all, asJSON)
 		},

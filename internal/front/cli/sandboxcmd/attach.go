@@ -29,14 +29,8 @@ With ID, or without an agent, it shows the output of a command that
 'exec --detach' started, from its beginning until it ends, and ends with its exit
 code. An interrupt ends only the showing. An id can be shortened. The sandbox
 keeps the last 8 MB of each command's output.`,
-		Example: "  sandbox-agent attach dev\n  sandbox-agent attach dev Q7ZK --from 1000\n  sandbox-agent attach T-A1B2C3D4",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 || len(args) == 2 {
-				return nil
-			}
-			return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs one name, and at most one id", cmd.CommandPath()),
-				"`sandbox-agent ps` lists tasks and sandboxes")
-		},
+		Example:           "  sandbox-agent attach dev\n  sandbox-agent attach dev Q7ZK --from 1000\n  sandbox-agent attach T-A1B2C3D4",
+		Args:              cmdutil.Args(1, 2, "one name, and at most one id", "`sandbox-agent ps` lists tasks and sandboxes"),
 		ValidArgsFunction: f.CompleteEither(false, mayRun),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id := ""

@@ -48,12 +48,7 @@ colon with a directory: ./a:b.`,
 			"  sandbox-agent cp ./project/. dev:/work\n" +
 			"  sandbox-agent cp dev:/work/report.html .\n" +
 			"  sandbox-agent cp dev:dist - | tar t",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 2 {
-				return nil
-			}
-			return exiterr.New(workorder.ExitUsage, fmt.Errorf("cp needs a source and a target, got %d arguments", len(args)), cpHint)
-		},
+		Args:              cmdutil.Args(2, 2, "a source and a target", cpHint),
 		ValidArgsFunction: completeSides(f),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), f, args[0], args[1]) },
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -26,28 +25,11 @@ sandbox stays as it is, unless --force discards the changes.`,
 		Args:              cmdutil.OneSandbox,
 		ValidArgsFunction: f.CompleteSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			old, done, err := f.Sandboxes().Get(ctx, args[0])
+			i, err := f.Sandboxes().Reset(cmd.Context(), args[0], force)
 			if err != nil {
 				return err
 			}
-			defer done()
-			if !force {
-				if err := f.Sandboxes().SaveForReset(ctx, old); err != nil {
-					return err
-				}
-			}
-			sb, err := old.Reset(ctx)
-			if err != nil {
-				return app.SandboxError(err)
-			}
-			f.Sandboxes().WarnOfRepositories(ctx, old)
-			if err := f.Sandboxes().Settle(ctx, sb); err != nil {
-				f.Warn(err.Error())
-			}
-			defer sb.Close()
-			f.Sandboxes().Save(ctx, sb, sandbox.CommandRecord{}) // the branch restarts
-			return f.Done(asJSON, sb.Info(), "%s is new", sb.Name())
+			return f.Done(asJSON, i, "%s is new", i.Name)
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "discard changes that no command has committed")
@@ -94,26 +76,12 @@ func (o *downOptions) do(ctx context.Context, f *cmdutil.Factory, names []string
 	defer m.Close()
 	var errs []error
 	if o.all {
-		all, err := m.List(ctx)
-		errs = append(errs, app.SandboxError(err)) // it has the others
-		for _, i := range all {
-			if (i.Own || o.allUsers) && i.State != sandbox.StateOtherEngine && i.Spec.Lifetime != sandbox.LifetimeEphemeral {
-				names = append(names, i.Name)
-			}
-		}
+		names, err = app.Removable(ctx, m, o.allUsers)
+		errs = append(errs, err) // names has the others
 	}
 	for _, name := range names {
-		sb, err := m.Get(ctx, name)
-		switch {
-		case err == nil:
-			if err = app.RemoveSandbox(ctx, sb, o.force); err == nil {
-				f.Sandboxes().WarnOfRepositories(ctx, sb)
-			}
-		case o.force:
-			err = app.Forget(ctx, m, name, err)
-		}
-		if err != nil {
-			errs = append(errs, f.UnknownName(ctx, name, err))
+		if err := f.Sandboxes().Down(ctx, m, name, o.force); err != nil {
+			errs = append(errs, err)
 			continue
 		}
 		errs = append(errs, f.Done(o.json, map[string]string{"removed": name}, "%s is down", text.Clean(name)))

@@ -18,7 +18,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/portforward"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -111,7 +110,7 @@ type execResult struct {
 	Endpoints map[string]string `json:"endpoints,omitempty"`
 }
 
-func (o *execOptions) command(argv []string) (c sandbox.Command, ports []portforward.Port, err error) {
+func (o *execOptions) command(argv []string) (c sandbox.Command, ports []app.Port, err error) {
 	c = sandbox.Command{Argv: argv, Dir: o.dir, Env: o.env, Timeout: o.timeout, Background: o.background}
 	var errs []error
 	if o.timeout < 0 {
@@ -120,7 +119,7 @@ func (o *execOptions) command(argv []string) (c sandbox.Command, ports []portfor
 	if c.MaxOutput, err = cmdutil.ParseOutput(o.most); err != nil {
 		errs = append(errs, err)
 	}
-	if ports, err = cmdutil.ParsePorts(o.expose); err != nil {
+	if ports, err = app.ParsePorts(o.expose); err != nil {
 		errs = append(errs, err)
 	}
 	switch {
@@ -186,7 +185,7 @@ func runSaved(ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox, c sa
 	started := time.Now()
 	err := runIn(ctx, f, sb, c, resized)
 	if errors.Is(err, syscall.EPIPE) {
-		err = cmdutil.Exit(cmdutil.ExitSignal + int(syscall.SIGPIPE))
+		err = cmdutil.Exit(app.ExitSignal + int(syscall.SIGPIPE))
 	}
 	if end, ok := errors.AsType[*cmdutil.ExitError](err); err == nil || ok {
 		code := 0
@@ -200,31 +199,15 @@ func runSaved(ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox, c sa
 
 // runInTerminal runs the command in a terminal of the sandbox, joined to the user's where there is one.
 func runInTerminal(ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox, c sandbox.Command) error {
-	t, restore, err := terminal(f)
+	size, resized, restore, err := terminal(f)
 	if err != nil {
 		return err
 	}
 	defer restore()
-	if t != nil {
-		defer f.Sandboxes().MarkAttached(sb.Name())()
-	}
 	c.Terminal = &sandbox.Size{Rows: defaultRows, Cols: defaultCols}
-	var resized <-chan sandbox.Size
-	if t != nil {
-		c.Stdin = keys{c.Stdin}
-		c.Terminal = &sandbox.Size{Rows: uint16(t.Size.Height), Cols: uint16(t.Size.Width)}
-		sizes := make(chan sandbox.Size)
-		go func() {
-			for {
-				select {
-				case s := <-t.Resized:
-					sizes <- sandbox.Size{Rows: uint16(s.Height), Cols: uint16(s.Width)}
-				case <-ctx.Done():
-					return
-				}
-			}
-		}()
-		resized = sizes
+	if size != nil {
+		defer f.Sandboxes().MarkAttached(sb.Name())()
+		c.Stdin, c.Terminal = keys{c.Stdin}, size
 	}
 	return runSaved(ctx, f, sb, c, resized)
 }
@@ -245,7 +228,7 @@ const defaultRows, defaultCols = 24, 80
 
 // leave starts the command in the background.
 func (o *execOptions) leave(
-	ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox, c sandbox.Command, ports []portforward.Port,
+	ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox, c sandbox.Command, ports []app.Port,
 ) error {
 	p, err := sb.Start(ctx, c)
 	if err != nil {
@@ -272,12 +255,12 @@ func (o *execOptions) leave(
 
 // report runs the command to its end and prints a document.
 func (o *execOptions) report(
-	ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox, c sandbox.Command, ports []portforward.Port,
+	ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox, c sandbox.Command, ports []app.Port,
 ) error {
 	started := time.Now()
 	r, err := sb.Run(ctx, c)
 	if errors.Is(err, sandbox.ErrLimitReached) { // it could not be started, and that is an end
-		r.ExitStatus, err = sandbox.ExitStatus{ExitCode: cmdutil.ExitCannotRun, Reason: err.Error()}, nil
+		r.ExitStatus, err = sandbox.ExitStatus{ExitCode: app.ExitCannotRun, Reason: err.Error()}, nil
 	}
 	if err != nil {
 		return cmdutil.UnknownEnd(ctx, err)

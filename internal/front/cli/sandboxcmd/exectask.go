@@ -9,7 +9,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -21,46 +20,48 @@ func (o *execOptions) inTask(ctx context.Context, f *cmdutil.Factory, id string,
 		return exiterr.New(workorder.ExitUsage, errors.New("--detach, --timeout and --expose need a standalone sandbox"),
 			"in a task's sandbox the command ends with the agent")
 	}
-	if err := c.Check(); err != nil {
-		return app.SandboxError(err)
+	if !o.json {
+		return runInTask(ctx, f, id, c, o.terminal)
 	}
-	argv := c.Argv
-	if c.Dir != "" || len(c.Env) > 0 {
-		argv = []string{"env"}
-		if c.Dir != "" {
-			argv = append(argv, "-C", c.Dir)
-		}
-		argv = append(append(argv, c.Env...), c.Argv...)
+	most := cmp.Or(c.MaxOutput, sandbox.DefaultMaxOutput)
+	out, errOut := text.NewHeadTail(most), text.NewHeadTail(most)
+	begun := time.Now()
+	code, err := execInTask(ctx, f, id, c, app.TaskStreams{Stdout: out, Stderr: errOut, Term: f.Getenv("TERM")})
+	if err != nil {
+		return err
 	}
-	cmd := launch.ShellCommand{Argv: argv, Stdin: c.Stdin, Stdout: f.Stdout, Stderr: f.Stderr, Term: f.Getenv("TERM")}
-	if o.json {
-		most := cmp.Or(c.MaxOutput, sandbox.DefaultMaxOutput)
-		out, errOut := text.NewHeadTail(most), text.NewHeadTail(most)
-		cmd.Stdout, cmd.Stderr = out, errOut
-		begun := time.Now()
-		code, err := execInTask(ctx, f, id, cmd)
-		if err != nil {
-			return err
-		}
-		if err := f.JSON(execResult{
-			Sandbox: id, Stdout: string(out.Bytes()), Stderr: string(errOut.Bytes()), DurationMS: time.Since(begun).Milliseconds(),
-			ExitStatus: sandbox.ExitStatus{ExitCode: code, Truncated: out.Cut() || errOut.Cut()},
-		}); err != nil {
-			return err
-		}
-		return cmdutil.ExitOf(sandbox.ExitStatus{ExitCode: code})
+	if err := f.JSON(execResult{
+		Sandbox: id, Stdout: string(out.Bytes()), Stderr: string(errOut.Bytes()), DurationMS: time.Since(begun).Milliseconds(),
+		ExitStatus: sandbox.ExitStatus{ExitCode: code, Truncated: out.Cut() || errOut.Cut()},
+	}); err != nil {
+		return err
 	}
-	if o.terminal {
-		t, leave, err := terminal(f)
+	return cmdutil.ExitOf(sandbox.ExitStatus{ExitCode: code})
+}
+
+// runInTask runs a command in a task's running sandbox, in the user's terminal if withTerminal is set and there is one.
+func runInTask(ctx context.Context, f *cmdutil.Factory, id string, c sandbox.Command, withTerminal bool) error {
+	s := app.TaskStreams{Stdout: f.Stdout, Stderr: f.Stderr, Term: f.Getenv("TERM")}
+	if withTerminal {
+		size, resized, leave, err := terminal(f)
 		if err != nil {
 			return err
 		}
 		defer leave()
-		cmd.Terminal = t
+		c.Terminal, s.Resized = size, resized
 	}
-	code, err := execInTask(ctx, f, id, cmd)
+	code, err := execInTask(ctx, f, id, c, s)
 	if err != nil {
 		return err
 	}
 	return cmdutil.ExitOf(sandbox.ExitStatus{ExitCode: code})
+}
+
+// execInTask runs a command in a task's running sandbox.
+func execInTask(ctx context.Context, f *cmdutil.Factory, id string, c sandbox.Command, s app.TaskStreams) (code int, err error) {
+	code, err = f.Tasks().Exec(ctx, id, c, s)
+	if err != nil && ctx.Err() != nil {
+		return 0, cmdutil.Interrupted(ctx)
+	}
+	return code, err
 }

@@ -111,7 +111,7 @@ func gatewayKeys(f *cmdutil.Factory, file string) (keys []ssh.PublicKey, err err
 func sshServer(
 	f *cmdutil.Factory, m *sandbox.Manager, keys func() ([]ssh.PublicKey, error), level slog.Level,
 ) (*sshserver.Server, ssh.Signer, error) {
-	key, err := sshserver.StateKey(&f.Env)
+	key, err := f.Sandboxes().HostKey()
 	if err != nil {
 		return nil, nil, err
 	}

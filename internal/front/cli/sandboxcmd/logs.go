@@ -5,10 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 )
 
 type logsOptions struct {
@@ -51,42 +48,24 @@ func (o *logsOptions) do(ctx context.Context, id string, f *cmdutil.Factory) err
 		defer done()
 		return o.sandbox(ctx, f, sb)
 	}
-	st, rec, err := f.Tasks().Find(ctx, id)
-	if err == nil {
-		rec, err = app.Attempt(rec, o.attempt)
-	}
+	rec, err := f.Tasks().RecordedAttempt(ctx, id, o.attempt)
 	if err != nil {
 		return err
 	}
 	view := f.NewView(f.Stdout, o.json)
 	defer view.Close()
-	if rec.Collected {
-		err := outcome.Recorded(rec, view.Event)
-		if err == nil && o.follow {
-			return cmdutil.Ended(rec.Status, rec.EndedBy)
-		}
-		return err
+	if o.follow && !rec.Collected {
+		view.Told = true
+		res, err := f.Tasks().Follow(ctx, rec, view.Event)
+		view.Close()
+		return f.Followed(ctx, res, o.json, err)
 	}
-	be, err := f.Engine()
-	if err != nil {
-		return err
-	}
-	if o.follow {
-		return follow(ctx, f, be, st, rec, view)
-	}
-	err = f.Tasks().Launcher(be, st, view.Event).Replay(ctx, rec)
-	if err != nil && ctx.Err() != nil {
+	err = f.Tasks().Replay(ctx, rec, view.Event)
+	switch {
+	case err != nil && ctx.Err() != nil:
 		return cmdutil.Interrupted(ctx)
+	case err == nil && o.follow:
+		return cmdutil.Ended(rec.Status, rec.EndedBy)
 	}
 	return err
-}
-
-// follow shows a run to its end and ends with its exit code.
-func follow(
-	ctx context.Context, f *cmdutil.Factory, be *app.Backend, st *taskstore.Store, rec *taskstore.Record, view *cmdutil.View,
-) error {
-	view.Told = true
-	res, err := f.Tasks().Launcher(be, st, view.Event).Watch(ctx, rec)
-	view.Close()
-	return f.Followed(ctx, rec, res, view.JSON, err)
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -104,11 +103,7 @@ func (o *logsOptions) readable(ctx context.Context, f *cmdutil.Factory, sb *sand
 
 // historyOf returns what was done to a sandbox after the first entries, and how many there are now.
 func historyOf(f *cmdutil.Factory, name string, after int) (entries []logEntry, n int, err error) {
-	s, err := f.Registry()
-	if err != nil {
-		return nil, after, err
-	}
-	all, err := s.History(name)
+	all, err := f.Sandboxes().History(name)
 	if err != nil {
 		return nil, after, err
 	}
@@ -118,8 +113,8 @@ func historyOf(f *cmdutil.Factory, name string, after int) (entries []logEntry, 
 	return entries, len(all), nil
 }
 
-func historyLine(e sandboxstore.Event) string {
-	if e.Event != sandboxstore.EventExecuted {
+func historyLine(e app.HistoryEvent) string {
+	if e.Event != app.EventExecuted {
 		return strings.TrimSpace("sandbox " + strings.ReplaceAll(e.Event, "_", " ") + " " + e.Detail)
 	}
 	switch {

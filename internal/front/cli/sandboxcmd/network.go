@@ -8,10 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 type networkOptions struct {
@@ -32,13 +30,7 @@ prints the present one. Only sandboxes of the runtime box can be restricted. See
 		Example: `  sandbox-agent network dev
   sandbox-agent network dev none
   sandbox-agent network shop restricted --allow registry.npmjs.org`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 || len(args) == 2 {
-				return nil
-			}
-			return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name, and a network to change it", cmd.CommandPath()),
-				"for example: sandbox-agent network dev none")
-		},
+		Args:              cmdutil.Args(1, 2, "a sandbox's name, and a network to change it", "for example: sandbox-agent network dev none"),
 		ValidArgsFunction: f.CompleteSandboxThen(string(sandbox.NetworkFull), string(sandbox.NetworkRestricted), string(sandbox.NetworkNone)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			to := ""

@@ -13,7 +13,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/portforward"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -61,7 +60,7 @@ type portRow struct {
 }
 
 func (o *portsOptions) do(ctx context.Context, f *cmdutil.Factory, name string, wanted []string) error {
-	ports, err := cmdutil.ParsePorts(wanted)
+	ports, err := app.ParsePorts(wanted)
 	if err != nil {
 		return exiterr.New(workorder.ExitUsage, err, "for example: sandbox-agent ports dev 8080:3000")
 	}
@@ -100,7 +99,7 @@ func (o *portsOptions) do(ctx context.Context, f *cmdutil.Factory, name string, 
 	return nil
 }
 
-func tellEndpoints(f *cmdutil.Factory, ports []portforward.Port) {
+func tellEndpoints(f *cmdutil.Factory, ports []app.Port) {
 	for _, p := range ports {
 		fmt.Fprintf(f.Stdout, "port %d is at %s\n", p.Port, app.LocalAddress(p))
 	}
@@ -136,7 +135,7 @@ func (o *portsOptions) list(ctx context.Context, f *cmdutil.Factory, sb *sandbox
 }
 
 // portRows joins what listens and what is served, by port.
-func portRows(listening []sandbox.Port, served []portforward.Port) []portRow {
+func portRows(listening []sandbox.Port, served []app.Port) []portRow {
 	rows := []portRow{}
 	row := func(port int) *portRow {
 		i := slices.IndexFunc(rows, func(r portRow) bool { return r.Port == port })

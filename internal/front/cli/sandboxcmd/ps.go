@@ -52,7 +52,7 @@ func (o *psOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 	}
 	if list.Damaged != nil {
 		f.Warn(list.Damaged.Error())
-		if h := cmdutil.Hint(list.Damaged); h != "" {
+		if h := app.Hint(list.Damaged); h != "" {
 			f.Say("hint: " + h)
 		}
 	}

@@ -10,11 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/sandbox"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 type rmOptions struct{ force, branch, json bool }
@@ -50,83 +47,20 @@ what cannot be saved. With --branch their branches go, too, as with 'delete'.`,
 	return cmd
 }
 
-func (o *rmOptions) do(ctx context.Context, id string, f *cmdutil.Factory) error {
-	sb, done, err := f.Sandboxes().Either(ctx, id)
-	if err != nil {
-		return o.missing(ctx, id, f, err)
-	}
-	if sb != nil {
-		defer done()
-		return o.sandbox(ctx, sb, f)
-	}
-	r, err := f.Tasks().Remove(ctx, id, app.Removal{Force: o.force, Branch: o.branch})
-	if err != nil {
+func (o *rmOptions) do(ctx context.Context, name string, f *cmdutil.Factory) error {
+	r, err := f.Works().Remove(ctx, name, app.Removal{Force: o.force, Branch: o.branch})
+	switch {
+	case err != nil:
 		return err
+	case r.Branch:
+		return f.Deleted(name, r.Head, o.json, nil)
+	case r.Task == nil:
+		return f.Done(o.json, map[string]string{"removed": name}, "%s", name)
 	}
-	return taskRemoved(f, r, o.json)
-}
-
-// taskRemoved reports the removal of a task.
-func taskRemoved(f *cmdutil.Factory, r app.RemovedTask, asJSON bool) error {
-	for _, name := range slices.Sorted(maps.Keys(r.Refs)) {
-		if !asJSON {
-			f.Say(text.Clean(fmt.Sprintf("deleted %s (was %.10s)", name, r.Refs[name])))
+	for _, ref := range slices.Sorted(maps.Keys(r.Task.Refs)) {
+		if !o.json {
+			f.Say(fmt.Sprintf("deleted %s (was %.10s)", ref, r.Task.Refs[ref]))
 		}
 	}
-	return f.Done(asJSON, r, "%s", text.Clean(r.TaskID))
-}
-
-// removed reports a removal.
-func (o *rmOptions) removed(f *cmdutil.Factory, name string) error {
-	return f.Done(o.json, map[string]string{"removed": name}, "%s", name)
-}
-
-// missing removes what is left of a sandbox that cannot be opened: by force its record, with --branch its branch.
-func (o *rmOptions) missing(ctx context.Context, name string, f *cmdutil.Factory, err error) error {
-	if !o.force && !o.branch || !sandbox.ValidName(name) {
-		return err
-	}
-	m, merr := f.Manager(false)
-	if merr != nil {
-		return merr
-	}
-	defer m.Close()
-	if o.branch {
-		head, err := f.Branches().DeleteNamed(ctx, m, name, app.Deletion{Force: o.force})
-		return f.Deleted(name, head, o.json, err)
-	}
-	if ferr := app.Forget(ctx, m, name, err); ferr != nil {
-		return f.UnknownName(ctx, name, ferr)
-	}
-	return o.removed(f, name)
-}
-
-// sandbox removes a standalone sandbox.
-func (o *rmOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, f *cmdutil.Factory) error {
-	if sb.Info().State == sandbox.StateRunning && !o.force {
-		return exiterr.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s runs", sb.Name()),
-			"stop it first (`sandbox-agent stop "+sb.Name()+"`), or use --force or `sandbox-agent down`")
-	}
-	if o.branch && sb.Spec().BranchOf() != "" {
-		all, err := f.BranchStore()
-		if err != nil {
-			return err
-		}
-		m, err := f.Manager(false)
-		if err != nil {
-			return err
-		}
-		defer m.Close()
-		head, err := f.Branches().Delete(ctx, m, all.Of(sb.Name(), sb.Spec().BranchOf()), app.Deletion{Force: o.force})
-		return f.Deleted(sb.Name(), head, o.json, err)
-	}
-	err := sb.Remove(ctx, sandbox.RemoveOptions{})
-	if o.force && errors.Is(err, sandbox.ErrUnsaved) {
-		err = sb.Remove(ctx, sandbox.RemoveOptions{Discard: true})
-	}
-	if err != nil {
-		return app.SandboxError(err)
-	}
-	f.Sandboxes().WarnOfRepositories(ctx, sb)
-	return o.removed(f, sb.Name())
+	return f.Done(o.json, r.Task, "%s", text.Clean(r.Task.TaskID))
 }

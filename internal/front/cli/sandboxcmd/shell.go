@@ -13,17 +13,12 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// mayRun puts tasks first whose sandbox may run.
-func mayRun(r, s *taskstore.Record) bool { return !r.Collected && s.Collected }
+// mayRun selects tasks whose sandbox may run.
+func mayRun(t app.RecordedTask) bool { return !t.Collected }
 
 type shellOptions struct{ shell string }
 
@@ -48,12 +43,7 @@ the two.`,
   sandbox-agent shell T-A1B2C3D4
   sandbox-agent shell A1B2 -- git status --short`,
 		ValidArgsFunction: f.CompleteEither(false, mayRun),
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return nil
-			}
-			return exiterr.New(workorder.ExitUsage, fmt.Errorf("no task or sandbox given"), "`sandbox-agent ps` lists those that run")
-		},
+		Args:              cmdutil.Args(1, cmdutil.Any, "a task or sandbox", "`sandbox-agent ps` lists those that run"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			argv := args[1:]
 			if len(argv) > 0 && argv[0] == "--" {
@@ -76,7 +66,7 @@ func (o *shellOptions) do(ctx context.Context, f *cmdutil.Factory, name string, 
 		return err
 	}
 	if sb == nil {
-		return shell(ctx, f, name, argv)
+		return runInTask(ctx, f, name, sandbox.Command{Argv: argv, Stdin: f.Stdin}, true)
 	}
 	defer done()
 	c := sandbox.Command{Argv: argv, Stdin: f.Stdin}
@@ -114,42 +104,18 @@ func showInTerminal(ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox
 	return runInTerminal(ctx, f, sb, c)
 }
 
-func shell(ctx context.Context, f *cmdutil.Factory, id string, argv []string) error {
-	c := launch.ShellCommand{Argv: argv, Stdin: f.Stdin, Stdout: f.Stdout, Stderr: f.Stderr, Term: f.Getenv("TERM")}
-	terminal, leave, err := terminal(f)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	c.Terminal = terminal
-	code, err := execInTask(ctx, f, id, c)
-	if err == nil && code != 0 {
-		return cmdutil.Exit(code)
-	}
-	return err
-}
-
-// execInTask runs a command in a task's running sandbox.
-func execInTask(ctx context.Context, f *cmdutil.Factory, id string, c launch.ShellCommand) (code int, err error) {
-	code, err = f.Tasks().Exec(ctx, id, c)
-	if err != nil && ctx.Err() != nil {
-		return 0, cmdutil.Interrupted(ctx)
-	}
-	return code, err
-}
-
-// terminal is the user's, for a command in a sandbox, until leave is called; nil if there is none. Keys are the command's meanwhile, Ctrl-C
-// as well.
-func terminal(f *cmdutil.Factory) (t *runtime.Terminal, leave func(), err error) {
+// terminal lends the user's terminal to a command in a sandbox until leave is called, with its present size and later ones; now is nil
+// if there is none. Keys are the command's meanwhile, Ctrl-C as well.
+func terminal(f *cmdutil.Factory) (now *sandbox.Size, resized <-chan sandbox.Size, leave func(), err error) {
 	if !atTerminal(f) {
-		return nil, func() {}, nil
+		return nil, nil, func() {}, nil
 	}
 	in := f.Stdin.(*os.File)
 	before, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
-		return nil, nil, fmt.Errorf("take the terminal: %w", err)
+		return nil, nil, nil, fmt.Errorf("take the terminal: %w", err)
 	}
-	changed, sizes, left := make(chan os.Signal, 1), make(chan runtime.Size), make(chan struct{})
+	changed, sizes, left := make(chan os.Signal, 1), make(chan sandbox.Size), make(chan struct{})
 	signal.Notify(changed, unix.SIGWINCH)
 	go func() {
 		for {
@@ -165,14 +131,15 @@ func terminal(f *cmdutil.Factory) (t *runtime.Terminal, leave func(), err error)
 			}
 		}
 	}()
-	return &runtime.Terminal{Size: size(f), Resized: sizes}, func() {
+	first := size(f)
+	return &first, sizes, func() {
 		signal.Stop(changed)
 		close(left)
 		_ = term.Restore(int(in.Fd()), before) // a terminal that has gone away needs no repair
 	}, nil
 }
 
-func size(f *cmdutil.Factory) runtime.Size {
+func size(f *cmdutil.Factory) sandbox.Size {
 	width, height := cmdutil.TerminalSize(f.Stdout)
-	return runtime.Size{Width: uint(max(width, 0)), Height: uint(max(height, 0))}
+	return sandbox.Size{Rows: uint16(max(height, 0)), Cols: uint16(max(width, 0))}
 }

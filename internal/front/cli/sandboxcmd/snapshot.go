@@ -11,11 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // NewCmdSnapshot makes the command.
@@ -30,16 +28,10 @@ outlives its sandbox until it is removed.`,
 	return cmd
 }
 
-// sandboxAndSnapshot accepts a sandbox's name and a snapshot's; the latter may be left out.
-func sandboxAndSnapshot(optional bool) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == 2 || optional && len(args) == 1 {
-			return nil
-		}
-		return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name and a snapshot's", cmd.CommandPath()),
-			"`sandbox-agent snapshot list` lists snapshots")
-	}
-}
+const (
+	sandboxAndSnapshot = "a sandbox's name and a snapshot's"
+	snapshotHint       = "`sandbox-agent snapshot list` lists snapshots"
+)
 
 // snapshotName is the form of default names.
 const snapshotName = "20060102-150405"
@@ -51,7 +43,7 @@ func newSnapshotCreateCmd(f *cmdutil.Factory) *cobra.Command {
 		Long: `Keeps the files of a sandbox, running or stopped, as a snapshot. Its processes
 pause for that time. Without a name the snapshot is named by the time.`,
 		Example: "  sandbox-agent snapshot create dev before-upgrade",
-		Args:    sandboxAndSnapshot(true), ValidArgsFunction: f.CompleteSandboxes(false),
+		Args:    cmdutil.Args(1, 2, sandboxAndSnapshot, snapshotHint), ValidArgsFunction: f.CompleteSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, name := cmd.Context(), time.Now().UTC().Format(snapshotName)
 			if len(args) == 2 {
@@ -84,13 +76,8 @@ func newSnapshotListCmd(f *cmdutil.Factory) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use: "list [SANDBOX]", Aliases: []string{"ls"}, Short: "List snapshots with their size",
-		Example: "  sandbox-agent snapshot list\n  sandbox-agent snapshot list dev --json",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			return cmdutil.OneSandbox(cmd, args)
-		},
+		Example:           "  sandbox-agent snapshot list\n  sandbox-agent snapshot list dev --json",
+		Args:              cmdutil.Args(0, 1, "at most one sandbox's name", "`sandbox-agent ps` lists sandboxes"),
 		ValidArgsFunction: f.CompleteSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := f.Manager(false)
@@ -136,7 +123,7 @@ func newSnapshotRestoreCmd(f *cmdutil.Factory) *cobra.Command {
 published ports stay; its processes end. Its present files are kept first, as
 the snapshot before-restore. A sandbox that was removed comes back.`,
 		Example: "  sandbox-agent snapshot restore dev before-upgrade",
-		Args:    sandboxAndSnapshot(false), ValidArgsFunction: completeSnapshots(f),
+		Args:    cmdutil.Args(2, 2, sandboxAndSnapshot, snapshotHint), ValidArgsFunction: completeSnapshots(f),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			m, err := f.Manager(false)
@@ -163,13 +150,8 @@ func newSnapshotRmCmd(f *cmdutil.Factory) *cobra.Command {
 		Use: "rm SANDBOX SNAPSHOT...", Short: "Remove snapshots of a sandbox",
 		Long: `Removes snapshots. A snapshot that a sandbox was restored to stays until that
 sandbox is removed or reset.`,
-		Example: "  sandbox-agent snapshot rm dev before-upgrade",
-		Args: cmdutil.Each(func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return nil
-			}
-			return sandboxAndSnapshot(false)(cmd, args)
-		}, app.CheckSandbox),
+		Example:           "  sandbox-agent snapshot rm dev before-upgrade",
+		Args:              cmdutil.Each(cmdutil.Args(2, cmdutil.Any, sandboxAndSnapshot, snapshotHint), app.CheckSandbox),
 		ValidArgsFunction: completeSnapshots(f),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := f.Manager(false)
@@ -207,14 +189,8 @@ func NewCmdFork(f *cmdutil.Factory) *cobra.Command {
 		Long: `Creates another sandbox with the present files, the limits and the network of a
 sandbox. Its processes pause for a moment and are not copied. Mounted
 directories are shared by both; published ports stay with the first.`,
-		Example: "  sandbox-agent fork dev dev-2",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 2 {
-				return nil
-			}
-			return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name and a new one", cmd.CommandPath()),
-				"for example: sandbox-agent fork dev dev-2")
-		},
+		Example:           "  sandbox-agent fork dev dev-2",
+		Args:              cmdutil.Args(2, 2, "a sandbox's name and a new one", "for example: sandbox-agent fork dev dev-2"),
 		ValidArgsFunction: f.CompleteSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()

@@ -1,7 +1,6 @@
 package sandboxcmd
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -11,30 +10,22 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/crypto/ssh/knownhosts"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/front/sshserver"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-const (
-	knownHosts = "gateway.known_hosts" // in the state folder
-	hostAlias  = "sandbox-agent"
-	hostSuffix = ".sandbox" // of a sandbox's name as an SSH host
-)
+// hostSuffix follows a sandbox's name as an SSH host.
+const hostSuffix = ".sandbox"
 
 // clientGrace is what an SSH client has to leave the terminal as it was.
 const clientGrace = 2 * time.Second
@@ -136,13 +127,13 @@ func (pipesAddr) Network() string { return "stdio" }
 func (pipesAddr) String() string  { return "stdio" }
 
 func (o *sshOptions) do(ctx context.Context, f *cmdutil.Factory, name string, rest []string) error {
-	options, err := clientOptions(ctx, f, name)
+	options, err := f.Sandboxes().SSHOptions(ctx, name)
 	if err != nil {
 		return err
 	}
 	argv := []string{"ssh"}
 	for _, o := range options {
-		argv = append(argv, "-o", o.key+"="+o.value)
+		argv = append(argv, "-o", o.Key+"="+o.Value)
 	}
 	argv = append(argv, sshArguments(name+hostSuffix, rest)...)
 	if in, ok := f.Stdin.(*os.File); ok {
@@ -186,51 +177,6 @@ func sshArguments(host string, rest []string) []string {
 	return append([]string{host}, rest...) // ssh takes options behind the host, too
 }
 
-// sshOption is a line of ssh_config.
-type sshOption struct{ key, value string }
-
-// clientOptions are those with which ssh reaches a sandbox that is there.
-func clientOptions(ctx context.Context, f *cmdutil.Factory, name string) ([]sshOption, error) {
-	_, done, err := f.Sandboxes().Get(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	done()
-	key, err := sshserver.StateKey(&f.Env)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := f.StateDir()
-	if err != nil {
-		return nil, err
-	}
-	file := filepath.Join(dir, knownHosts)
-	line := []byte(knownhosts.Line([]string{hostAlias}, key.PublicKey()) + "\n")
-	if have, err := os.ReadFile(file); err != nil || !bytes.Equal(have, line) {
-		if err := statedir.WriteFile(file, line, 0o600); err != nil {
-			return nil, fmt.Errorf("write the gateway's key for ssh: %w", err)
-		}
-	}
-	exe, err := f.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
-	}
-	// What names the sandbox's place has to be the same wherever ssh is started.
-	words := []string{"env", "SANDBOX_AGENT_STATE_DIR=" + dir}
-	if engine := f.Getenv("DOCKER_HOST"); engine != "" {
-		words = append(words, "DOCKER_HOST="+engine)
-	}
-	words = append(words, exe, "ssh", "--stdio", name)
-	percent := strings.NewReplacer("%", "%%")
-	return []sshOption{
-		{"User", name},
-		{"ProxyCommand", percent.Replace(app.CommandLine(words))},
-		{"HostKeyAlias", hostAlias},
-		{"UserKnownHostsFile", `"` + percent.Replace(file) + `"`},
-		{"StrictHostKeyChecking", "yes"},
-	}, nil
-}
-
 // NewCmdSSHConfig makes the command.
 func NewCmdSSHConfig(f *cmdutil.Factory) *cobra.Command {
 	return &cobra.Command{
@@ -244,13 +190,13 @@ sandbox of the same name.`,
   ssh -N -L 8000:localhost:8000 dev.sandbox`,
 		Args: cmdutil.OneSandbox, ValidArgsFunction: f.CompleteSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			options, err := clientOptions(cmd.Context(), f, args[0])
+			options, err := f.Sandboxes().SSHOptions(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
 			fmt.Fprintf(f.Stdout, "Host %s%s\n", args[0], hostSuffix)
 			for _, o := range options {
-				fmt.Fprintf(f.Stdout, "  %s %s\n", o.key, o.value)
+				fmt.Fprintf(f.Stdout, "  %s %s\n", o.Key, o.Value)
 			}
 			return nil
 		},

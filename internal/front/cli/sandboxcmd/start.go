@@ -32,12 +32,7 @@ The agent asks for no permission: the sandbox isolates it. With the model gatewa
 of a box, model keys stay outside. The agent finds a description of the sandbox
 in .claude/sandbox-agent.md of the working tree, which git does not see.`,
 		Example: "  sandbox-agent start dev\n  sandbox-agent start dev codex\n  sandbox-agent start dev --prompt 'fix the flaky test' --detach",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 || len(args) == 2 {
-				return nil
-			}
-			return cmdutil.OneSandbox(cmd, args)
-		},
+		Args:    cmdutil.Args(1, 2, "one sandbox's name, and at most one agent", "`sandbox-agent ps` lists sandboxes"),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 1 {
 				return workorder.Harnesses(), cobra.ShellCompDirectiveNoFileComp

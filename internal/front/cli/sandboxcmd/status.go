@@ -45,11 +45,10 @@ func showStatus(ctx context.Context, f *cmdutil.Factory, name string, asJSON boo
 }
 
 func showTask(ctx context.Context, f *cmdutil.Factory, id string, asJSON bool) error {
-	st, rec, err := f.Tasks().Find(ctx, id)
-	if err != nil {
+	d, err := f.Tasks().Details(ctx, id)
+	if d.TaskID == "" {
 		return err
 	}
-	d, err := f.Tasks().Details(ctx, st, rec)
 	if asJSON {
 		return errors.Join(f.JSON(d), err)
 	}
@@ -127,11 +126,7 @@ func printHistory(ctx context.Context, f *cmdutil.Factory, name string) error {
 	if !sandbox.ValidName(name) {
 		return app.Usagef("%.80q is not a valid sandbox name", name)
 	}
-	s, err := f.Registry()
-	if err != nil {
-		return err
-	}
-	all, err := s.History(name)
+	all, err := f.Sandboxes().History(name)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
@@ -39,7 +38,7 @@ and the next command starts them again.`,
 			return errors.Join(errs...)
 		},
 	}
-	cmdutil.DurationVar(cmd.Flags(), &o.timeout, "timeout", runtime.StopTimeout, "time that a task has to push its work; 0 kills it")
+	cmdutil.DurationVar(cmd.Flags(), &o.timeout, "timeout", app.StopTimeout, "time that a task has to push its work; 0 kills it")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the state of each as JSON")
 	return cmd
 }
@@ -56,19 +55,11 @@ func (o *stopOptions) do(ctx context.Context, id string, f *cmdutil.Factory) err
 		defer done()
 		return o.sandbox(ctx, sb, f)
 	}
-	st, rec, err := f.Tasks().Find(ctx, id)
+	s, err := f.Tasks().Stop(ctx, id, o.timeout)
 	if err != nil {
 		return err
 	}
-	if rec, err = f.Tasks().Stopping(st).Run(ctx, rec, o.timeout); err != nil {
-		return err
-	}
-	if o.json {
-		s, _ := f.Tasks().State(ctx, st, rec) // that of a task that has ended needs no engine
-		return f.JSON(s)
-	}
-	fmt.Fprintf(f.Stdout, "%s %s\n", rec.TaskID, rec.Status)
-	return nil
+	return f.Done(o.json, s, "%s %s", s.TaskID, s.Status)
 }
 
 // sandbox stops a standalone sandbox.

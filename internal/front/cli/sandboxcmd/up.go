@@ -2,17 +2,13 @@
 package sandboxcmd
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,8 +16,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
-	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -64,13 +58,7 @@ command starts it again.`,
   sandbox-agent up fix --repo . --title 'Fix the login'
   sandbox-agent up quiet --image python:3.13 --network none --memory 512m
   sandbox-agent exec dev uname -a`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				return nil
-			}
-			return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs one name, got %d", cmd.CommandPath(), len(args)),
-				"for example: sandbox-agent up dev --image debian:trixie")
-		},
+		Args: cmdutil.Args(1, 1, "one name", "for example: sandbox-agent up dev --image debian:trixie"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), f, args[0]) },
 	}
 	flags := cmd.Flags()
@@ -110,25 +98,6 @@ command starts it again.`,
 	return cmd
 }
 
-// upResult is the document of up --json: the spec's fields and the endpoints.
-type upResult struct {
-	spec      sandbox.Spec
-	endpoints map[string]string
-}
-
-// MarshalJSON implements json.Marshaler. Embedding the spec would drop the endpoints, since the spec encodes itself.
-func (r upResult) MarshalJSON() ([]byte, error) {
-	b, err := json.Marshal(r.spec)
-	if err != nil || len(r.endpoints) == 0 {
-		return b, err
-	}
-	endpoints, err := json.Marshal(r.endpoints)
-	if err != nil {
-		return nil, err
-	}
-	return slices.Concat(bytes.TrimSuffix(b, []byte("}")), []byte(`,"endpoints":`), endpoints, []byte("}")), nil
-}
-
 func (o *upOptions) do(ctx context.Context, f *cmdutil.Factory, name string) error {
 	s := o.spec
 	s.Name, s.Network, s.IdleTimeout, s.TTL, s.Env = name, sandbox.NetworkMode(o.network), o.idle, o.life, o.env
@@ -156,7 +125,13 @@ func (o *upOptions) do(ctx context.Context, f *cmdutil.Factory, name string) err
 			errs = append(errs, errors.New("--workspace and --repo cannot be combined"))
 		}
 	}
-	ports, err := cmdutil.ParsePorts(o.ports)
+	switch {
+	case s.Worktree != "" && o.repo != "":
+		errs = append(errs, fmt.Errorf("--git-worktree and --repo each say what is at %s", sandbox.CloneDir))
+	case o.ref != "" && s.Worktree == "" && o.repo == "" && o.project == "":
+		errs = append(errs, errors.New("--from-ref without --repo or --project"))
+	}
+	ports, err := app.ParsePorts(o.ports)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return exiterr.New(workorder.ExitUsage, err, "")
 	}
@@ -164,74 +139,23 @@ func (o *upOptions) do(ctx context.Context, f *cmdutil.Factory, name string) err
 		s.Allow, s.Network = strings.Split(string(o.allow), ","), cmp.Or(s.Network, sandbox.NetworkRestricted)
 	}
 	s.Title = o.title
-	m, err := f.Manager(false)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	if o.repo == "" && o.project == "" && s.Worktree == "" && o.ref == "" {
-		err = f.Sandboxes().ChooseRuntime(ctx, m, &s, o.runtime)
-	} else if s.Runtime, err = f.Runtime(o.runtime); err == nil {
-		err = o.of(ctx, f, &s)
-	}
-	if err != nil {
-		return err
-	}
 	start := time.Now()
-	sb, err := m.Create(ctx, s)
-	if errors.Is(err, sandbox.ErrNotFound) {
-		return app.NotFound(err, "list the engine's images with: docker images")
-	}
+	up, err := f.Sandboxes().Up(ctx, app.UpRequest{Spec: s, Runtime: o.runtime, Project: o.project, Repo: o.repo, Ref: o.ref, Ports: ports})
 	if err != nil {
-		return app.SandboxError(err)
+		return err
 	}
-	defer sb.Close()
-	if len(ports) > 0 {
-		if ports, err = f.Endpoints().Add(ctx, name, ports); err != nil {
-			clean, cancel := app.Outlast(ctx) // it saves a worktree
-			defer cancel()
-			return errors.Join(err, sb.Remove(clean, sandbox.RemoveOptions{Discard: true}))
-		}
-	}
-	if err := f.Sandboxes().Settle(ctx, sb); err != nil {
-		f.Warn(err.Error())
-	}
-	warnOfRoots(f, sb)
-	f.Sandboxes().Save(ctx, sb, sandbox.CommandRecord{})
 	if o.json {
-		return f.JSON(upResult{sb.Spec(), app.Addresses(ports)})
+		return f.JSON(up)
 	}
-	fmt.Fprintf(f.Stdout, "%s is up (%s, %s)\n", name, app.RuntimeText(sb), time.Since(start).Round(time.Millisecond))
-	f.Sandboxes().NoteNetwork(sb)
-	tellEndpoints(f, ports)
-	if repo := sb.Spec().BranchOf(); repo != "" {
-		fmt.Fprintf(f.Stdout, "each command is a commit of %s/%s in %s: `sandbox-agent log %s`, `diff`, `merge`\n", branch.Remote, name, repo,
-			name)
+	fmt.Fprintf(f.Stdout, "%s is up (%s, %s)\n", name, up.Runtime, time.Since(start).Round(time.Millisecond))
+	for _, line := range up.Notes {
+		f.Say(line)
+	}
+	tellEndpoints(f, up.Ports)
+	if repo := up.Spec.BranchOf(); repo != "" {
+		fmt.Fprintf(f.Stdout, "each command is a commit of %s in %s: `sandbox-agent log %s`, `diff`, `merge`\n", app.BranchName(name), repo, name)
 	}
 	return nil
-}
-
-// of completes a spec with the repository or project that it is made of.
-func (o *upOptions) of(ctx context.Context, f *cmdutil.Factory, s *sandbox.Spec) (err error) {
-	switch own := s.Runtime == sandbox.RuntimeContainer || s.Runtime == sandbox.RuntimeJail; {
-	case own && o.repo != "" && o.project == "" && s.Worktree == "":
-		s.Repo, s.Ref = o.repo, o.ref // nothing of it is looked at but its commits
-	case s.Worktree != "" && o.repo != "":
-		err = app.Usagef("--git-worktree and --repo each say what is at %s", sandbox.CloneDir)
-	case s.Worktree != "":
-		if o.project != "" {
-			err = f.Sandboxes().ApplyProject(ctx, s, o.project, "", "")
-		}
-		s.Ref = o.ref
-	case o.project != "" || o.repo != "":
-		err = f.Sandboxes().ApplyProject(ctx, s, o.project, o.repo, o.ref)
-	case o.ref != "":
-		err = app.Usagef("--from-ref without --repo or --project")
-	}
-	if err == nil && s.Runtime == sandbox.RuntimeContainer && s.Image == "" {
-		s.Image, err = f.Sandboxes().ContainerImage(ctx)
-	}
-	return err
 }
 
 var workspaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
@@ -260,27 +184,4 @@ func parseWorkspaces(f *cmdutil.Factory, texts []string) (all []sandbox.Mount, e
 		all, errs = append(all, m), append(errs, err)
 	}
 	return all, errors.Join(errs...)
-}
-
-// warnOfRoots warns of mounts that a jail cannot write to.
-func warnOfRoots(f *cmdutil.Factory, sb *sandbox.Sandbox) {
-	if sb.Spec().Runtime != sandbox.RuntimeJail || os.Geteuid() != 0 {
-		return
-	}
-	for _, m := range sb.Spec().Mounts {
-		if !m.ReadOnly && ownedByRoot(m.Source) {
-			f.Warn(fmt.Sprintf("%s belongs to root, and commands in a jail never run as root: they can only read it; "+
-				"`chown` it, or use --runtime container",
-				text.Clean(m.Source)))
-		}
-	}
-}
-
-func ownedByRoot(dir string) bool {
-	st, err := os.Stat(dir)
-	if err != nil {
-		return false
-	}
-	sys, ok := st.Sys().(*syscall.Stat_t)
-	return ok && sys.Uid == 0
 }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,9 +18,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/mcpserver"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/loopback"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/presets"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
-	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
@@ -35,16 +31,9 @@ const warmPlaces = 1
 const placeWait = 30 * time.Second
 
 const (
-	mcpAddress = "127.0.0.1:7071" // of --listen without a value: clients keep it in their settings
-	mcpToken   = "mcp.token"      // in the state folder
-	mcpLog     = "sandbox-agent-mcp.log"
-	maxMCPLog  = 8 << 20
-)
-
-// The variables of the server.
-const (
+	mcpAddress       = "127.0.0.1:7071" // of --listen without a value: clients keep it in their settings
+	mcpToken         = "mcp.token"      // in the state directory
 	mcpTokenVariable = "SANDBOX_AGENT_MCP_TOKEN"
-	mcpLogVariable   = "SANDBOX_AGENT_MCP_LOG"
 )
 
 // The toolsets.
@@ -158,7 +147,11 @@ func (o *mcpOptions) do(ctx context.Context, f *cmdutil.Factory) (err error) {
 	if err := o.check(); err != nil {
 		return err
 	}
-	log, done, err := openMCPLog(f)
+	level := slog.LevelInfo
+	if f.Debug {
+		level = slog.LevelDebug
+	}
+	log, done, err := f.Code().ServerLog(level)
 	if err != nil {
 		return err
 	}
@@ -168,7 +161,7 @@ func (o *mcpOptions) do(ctx context.Context, f *cmdutil.Factory) (err error) {
 		return err
 	}
 	options.Warm, options.Wait = warmPlaces, placeWait
-	known := servedEnvironments(f, log)
+	known := f.Code().Served(log)
 	options.Presets = known.Presets
 	r, closeRunner, err := f.Code().Open(options)
 	if err != nil {
@@ -180,64 +173,15 @@ func (o *mcpOptions) do(ctx context.Context, f *cmdutil.Factory) (err error) {
 		return err
 	}
 	s := mcpserver.New(o.offer(f, r, log))
-	defer keepUp(ctx, f, known, log, s.Changed)()
+	var asked <-chan struct{}
+	if f.Reloads != nil {
+		var stop func()
+		asked, stop = f.Reloads()
+		defer stop()
+	}
+	defer known.KeepUp(ctx, asked, s.Changed)()
 	return serve(ctx, s)
 }
-
-// servedEnvironments are those of a server: a file that is wrong keeps it from nothing but what is in it.
-func servedEnvironments(f *cmdutil.Factory, log *slog.Logger) *presets.Registry {
-	o := f.Code().PresetOptions()
-	o.Warn = func(what string) {
-		log.Warn(what)
-		f.Warn(what)
-	}
-	r, err := presets.Open(o)
-	if err != nil {
-		o.Warn(strings.ReplaceAll(err.Error(), "\n", "; "))
-	}
-	return r
-}
-
-// keepUp reloads presets when their files change and on request, and reports new ones. It ends with done.
-func keepUp(ctx context.Context, f *cmdutil.Factory, known *presets.Registry, log *slog.Logger, changed func()) (done func()) {
-	asked, stop := (<-chan struct{})(nil), func() {}
-	if f.Reloads != nil {
-		asked, stop = f.Reloads()
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var work sync.WaitGroup
-	work.Go(func() {
-		tick := time.NewTicker(lookEvery)
-		defer tick.Stop()
-		for {
-			read := known.Refresh
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			case <-asked:
-				read = known.Reload
-				log.Info("reload")
-			}
-			others, err := read()
-			if err != nil {
-				log.Error("environments stay as they were", "err", err)
-				f.Warn("environments stay as they were: " + strings.ReplaceAll(err.Error(), "\n", "; "))
-			}
-			if others {
-				changed()
-			}
-		}
-	})
-	return func() {
-		cancel()
-		work.Wait()
-		stop()
-	}
-}
-
-// lookEvery is how often it is looked for files that have changed.
-const lookEvery = time.Second
 
 func (o *mcpOptions) offer(f *cmdutil.Factory, r *code.Runner, log *slog.Logger) mcpserver.Options {
 	all := mcpserver.Options{Version: version.String(), Log: log}
@@ -245,7 +189,7 @@ func (o *mcpOptions) offer(f *cmdutil.Factory, r *code.Runner, log *slog.Logger)
 		all.Runner = r
 	}
 	if o.offers(toolsTask) {
-		all.Tasks = mcpserver.NewTasks(f, log)
+		all.Tasks = mcpserver.NewTasks(&f.Env, log)
 	}
 	if o.offers(toolsEnv) {
 		all.Sandboxes, all.Single = mcpserver.NewSandboxes(&f.Env, log, o.kind), o.single
@@ -290,23 +234,4 @@ func (o *mcpOptions) token(f *cmdutil.Factory) (token, where string, err error) 
 	}
 	token, err = loopback.KeptToken(where)
 	return token, where, err
-}
-
-// openMCPLog opens the server's log: clients often hide standard error. If the user has named no file and the default one
-// cannot be opened, there is no log.
-func openMCPLog(f *cmdutil.Factory) (log *slog.Logger, done func(), err error) {
-	named := f.Getenv(mcpLogVariable)
-	file, err := statedir.OpenLog(cmp.Or(named, filepath.Join(cmp.Or(f.Getenv("TMPDIR"), os.TempDir()), mcpLog)), maxMCPLog)
-	if err != nil && named != "" {
-		return nil, nil, exiterr.New(workorder.ExitUsage, err, mcpLogVariable+" names the file")
-	}
-	if err != nil {
-		fmt.Fprintln(f.Stderr, "warning: there is no log: "+text.Clean(err.Error()))
-		return slog.New(slog.DiscardHandler), func() {}, nil
-	}
-	level := slog.LevelInfo
-	if f.Debug {
-		level = slog.LevelDebug
-	}
-	return slog.New(slog.NewTextHandler(file, &slog.HandlerOptions{Level: level})).With("pid", os.Getpid()), func() { _ = file.Close() }, nil
 }

@@ -174,19 +174,14 @@ func newPoolListCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 
 // oneLease accepts exactly one lease.
 func oneLease(cmd *cobra.Command, args []string) error {
-	if len(args) == 1 {
-		return checkLease(args[0])
+	const hint = "`sandbox-agent pool list` lists leases"
+	if err := cmdutil.Args(1, 1, "one lease", hint)(cmd, args); err != nil {
+		return err
 	}
-	return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs one lease, got %d", cmd.CommandPath(), len(args)),
-		"`sandbox-agent pool list` lists leases")
-}
-
-// checkLease returns a usage error for a word that is no lease's ID.
-func checkLease(id string) error {
-	if poolserver.ValidLease(id) {
-		return nil
+	if !poolserver.ValidLease(args[0]) {
+		return exiterr.New(workorder.ExitUsage, fmt.Errorf("%.80q is not a lease's ID", args[0]), hint)
 	}
-	return exiterr.New(workorder.ExitUsage, fmt.Errorf("%.80q is not a lease's ID", id), "`sandbox-agent pool list` lists leases")
+	return nil
 }
 
 func completeLeases(f *cmdutil.Factory, socket *string) cobra.CompletionFunc {

@@ -21,9 +21,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -62,7 +60,7 @@ func (o *cacheOptions) cacheFlags(f *cmdutil.Factory, cmd *cobra.Command) {
 	flags.StringVar(&o.Isolation, "isolation", "", "isolation of the sandbox: confined or privileged")
 	flags.StringVar(&o.OCIRuntime, "oci-runtime", "", "OCI runtime of the engine")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
-		_, err := cmdutil.FromEnvironment(cmd.Flags(), f.Getenv, cmdutil.Settings()...)
+		_, err := cmdutil.FromEnvironment(cmd.Flags(), f.Getenv, app.SettingFlags()...)
 		return err
 	}
 	f.CompleteRunFlags(cmd)
@@ -111,14 +109,8 @@ func newCacheLoadCmd(f *cmdutil.Factory) *cobra.Command {
 		Long: `Loads the images of an archive made by docker save, compressed or not; - is
 standard input. Images that are already cached cost nothing.`,
 		Example: "  sandbox-agent cache load images.tar.gz\n  docker save redis:7 | sandbox-agent cache load -",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs one FILE, got %d", cmd.CommandPath(), len(args)),
-					"make one with `docker save IMAGE -o FILE`; - reads standard input")
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error { return o.load(cmd.Context(), f, args[0]) },
+		Args:    cmdutil.Args(1, 1, "one FILE", loadHint),
+		RunE:    func(cmd *cobra.Command, args []string) error { return o.load(cmd.Context(), f, args[0]) },
 	}
 	o.cacheFlags(f, cmd)
 	return cmd
@@ -316,7 +308,7 @@ func (o *cacheOptions) load(ctx context.Context, f *cmdutil.Factory, path string
 	}
 	rep, err := o.keep(ctx, f, workorder.CacheLoad, workorder.CacheRequest{}, archive)
 	if err != nil {
-		if cmdutil.ExitCode(err) == workorder.ExitGeneral {
+		if app.ExitCode(err) == workorder.ExitGeneral {
 			err = exiterr.New(workorder.ExitInvalid, fmt.Errorf("load %s: %w", path, err), loadHint)
 		}
 		return err
@@ -328,7 +320,7 @@ const loadHint = "give an archive made by `docker save IMAGE -o FILE`; - reads s
 
 func (o *cacheOptions) pull(ctx context.Context, f *cmdutil.Factory, images []string) error {
 	if len(images) == 0 || o.project != "" {
-		p, err := o.loadProject(ctx, f)
+		p, err := f.Machine().CacheProject(ctx, o.project, o.projectsDir, &o.CacheBox, !o.json)
 		if err != nil {
 			return err
 		}
@@ -353,26 +345,6 @@ func (o *cacheOptions) pull(ctx context.Context, f *cmdutil.Factory, images []st
 			o.brought(f, rep))
 	}
 	return err
-}
-
-// loadProject finds the project. Its settings of the box also hold for the cache's box,
-// so that the layers fit its runs.
-func (o *cacheOptions) loadProject(ctx context.Context, f *cmdutil.Factory) (*projects.Project, error) {
-	s := &resolve.Flags{Project: o.project, ProjectsDir: o.projectsDir, Values: map[string]string{}}
-	for flag, value := range map[string]string{"image": o.Image, "isolation": o.Isolation, "oci-runtime": o.OCIRuntime} {
-		if value != "" {
-			s.Values[flag] = value
-		}
-	}
-	p, err := resolve.Load(s)
-	if err != nil {
-		return nil, err
-	}
-	if err := f.Resolver(!o.json).TrustBox(ctx, s, p); err != nil {
-		return nil, err
-	}
-	o.Image, o.Isolation, o.OCIRuntime = cmp.Or(o.Image, p.Image), cmp.Or(o.Isolation, p.Isolation), cmp.Or(o.OCIRuntime, p.OCIRuntime)
-	return p, nil
 }
 
 func (o *cacheOptions) brought(f *cmdutil.Factory, rep *workorder.CacheReport) error {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -19,15 +18,13 @@ type deepOptions struct {
 
 // do runs the Docker checks in real sandboxes, as ordinary tasks.
 func (o *deepOptions) do(ctx context.Context, f *cmdutil.Factory) error {
+	names, err := app.DockerCheckNames()
+	if err != nil {
+		return err
+	}
 	width, failed := 0, 0
-	for _, p := range doctor.DockerParts() {
-		names, err := doctor.DockerChecks(p)
-		if err != nil {
-			return err
-		}
-		for _, n := range names {
-			width = max(width, len(n))
-		}
+	for _, n := range names {
+		width = max(width, len(n))
 	}
 	// The long steps before the first check are shown on standard error.
 	step := func(e workorder.Event) {
@@ -35,8 +32,8 @@ func (o *deepOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 			f.Say("… " + strings.TrimSpace(e.Name+" "+e.Text))
 		}
 	}
-	var checks []doctor.DockerCheck
-	err := f.Machine().Conform(ctx, o.DeepOptions, step, func(c doctor.DockerCheck) {
+	var checks []app.DockerCheck
+	err = f.Machine().Conform(ctx, o.DeepOptions, step, func(c app.DockerCheck) {
 		checks = append(checks, c)
 		status := "ok"
 		if !c.OK {
@@ -74,9 +71,9 @@ func (o *deepOptions) tryRuntime(ctx context.Context, f *cmdutil.Factory, name s
 	if err != nil {
 		return err
 	}
-	var checks []doctor.RuntimeCheck
+	var checks []app.RuntimeCheck
 	failed, notOffered := 0, []string(nil)
-	err = f.Machine().TryRuntime(ctx, kind, o.DeepOptions, func(c doctor.RuntimeCheck) {
+	err = f.Machine().TryRuntime(ctx, kind, o.DeepOptions, func(c app.RuntimeCheck) {
 		checks = append(checks, c)
 		word := "ok"
 		switch {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -86,7 +85,7 @@ func runDoctor(ctx context.Context, f *cmdutil.Factory, asJSON bool) error {
 		return err
 	}
 	for _, c := range checks {
-		if c.Status == doctor.Fail {
+		if c.Status == app.CheckFailed {
 			return cmdutil.Exit(workorder.ExitGeneral)
 		}
 	}

@@ -9,8 +9,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
 type gcOptions struct {
@@ -52,12 +51,12 @@ func (o *gcOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 		err = errors.Join(o.report(f, done), err)
 	}
 	if done != nil && ctx.Err() != nil {
-		return tasks.ErrInterrupted
+		return cmdutil.Interrupted(ctx)
 	}
 	return err
 }
 
-func (o *gcOptions) report(f *cmdutil.Factory, done []runtime.GCAction) error {
+func (o *gcOptions) report(f *cmdutil.Factory, done []sandbox.GCAction) error {
 	if o.json {
 		return f.JSON(done)
 	}

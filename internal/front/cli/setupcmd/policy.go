@@ -2,30 +2,19 @@ package setupcmd
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"net"
-	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/render"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/netrules"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -83,22 +72,7 @@ func (o *suggestOptions) do(ctx context.Context, id string, f *cmdutil.Factory) 
 		}
 		opts.Statuses = append(opts.Statuses, workorder.NetworkStatus(s))
 	}
-	_, rec, err := f.Tasks().Find(ctx, id)
-	if err != nil {
-		return err
-	}
-	if rec, err = f.Tasks().Collect(ctx, rec); err != nil {
-		return err
-	}
-	var runs []netrules.Run
-	for _, attempt := range rec.Attempts() {
-		past, err := rec.At(attempt.Number)
-		if err != nil {
-			return err
-		}
-		runs = append(runs, recorded(past))
-	}
-	l, err := netrules.Learn(rec.TaskID, runs, opts)
+	l, err := f.Tasks().LearnNetwork(ctx, id, opts)
 	if err != nil {
 		return err
 	}
@@ -109,25 +83,6 @@ func (o *suggestOptions) do(ctx context.Context, id string, f *cmdutil.Factory) 
 	writeProposal(&b, &l)
 	_, err = f.Stdout.Write(b.Bytes())
 	return err
-}
-
-// recorded reads the record of an attempt. A missing or damaged one has no places.
-func recorded(rec *taskstore.Record) netrules.Run {
-	run := netrules.Run{Number: rec.Number()}
-	if b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.OrderFile)); err == nil {
-		if order, err := workorder.DecodeOrder(b); err == nil {
-			run.Asked = order.Network.Mode
-		}
-	}
-	if res, err := outcome.ReadResult(rec); err == nil {
-		run.Result = res
-	}
-	_ = outcome.Events(rec.Dir, func(e workorder.Event) {
-		if e.Type == workorder.EventNetwork {
-			run.Events = append(run.Events, e)
-		}
-	})
-	return run
 }
 
 // comment puts a text from a box on one line: a second one would be read as YAML.
@@ -190,13 +145,7 @@ refused.`,
 		Example: `  sandbox-agent network check registry.npmjs.org
   sandbox-agent network check '*.example.com' api.example.com:8443
   sandbox-agent network check -p my-app 192.0.2.7:5432`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs a host", cmd.CommandPath()),
-					"give a host, such as registry.npmjs.org or 192.0.2.7:5432")
-			}
-			return nil
-		},
+		Args: cmdutil.Args(1, cmdutil.Any, "a host", "give a host, such as registry.npmjs.org or 192.0.2.7:5432"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return checkHost(f, project, args[:len(args)-1], args[len(args)-1], asJSON)
 		},
@@ -208,64 +157,20 @@ refused.`,
 }
 
 func checkHost(f *cmdutil.Factory, project string, rules []string, host string, asJSON bool) error {
-	target, err := parseHost(host)
+	if len(rules) > 0 && project != "" {
+		return app.Usagef("give rules or --project, not both")
+	}
+	ok, reason, err := f.Projects().AllowsHost(project, rules, host)
 	if err != nil {
 		return err
 	}
-	network := netrules.Policy{Mode: workorder.NetworkRestricted}
-	if len(rules) == 0 {
-		p, err := resolve.Load(&resolve.Flags{Project: project})
-		if err != nil {
-			return err
-		}
-		network.Mode, rules, network.Services = p.Network.Mode, p.Network.Allow, p.Services
-	} else if project != "" {
-		return app.Usagef("give rules or --project, not both")
-	}
-	for _, s := range rules {
-		rule, err := parseRule(s)
-		if err != nil {
-			return err
-		}
-		network.Rules = append(network.Rules, rule)
-	}
-	says, ok := network.Allows(target)
 	err = f.Done(asJSON, struct {
 		Host    string `json:"host"`
 		Allowed bool   `json:"allowed"`
 		Reason  string `json:"reason"`
-	}{host, ok, says}, "%s", says)
+	}{host, ok, reason}, "%s", reason)
 	if err == nil && !ok {
 		return cmdutil.Exit(workorder.ExitGeneral)
 	}
 	return err
-}
-
-// parseHost reads host and port. It accepts more than a rule may have, since users also ask about hosts that no
-// rule can allow.
-func parseHost(text string) (workorder.AllowRule, error) {
-	host, port, err := net.SplitHostPort(text)
-	if err != nil {
-		host, port = strings.Trim(text, "[]"), ""
-	}
-	if addr, err := netip.ParseAddr(host); err == nil {
-		n, err := strconv.ParseUint(cmp.Or(port, "0"), 10, 16)
-		if err != nil {
-			return workorder.AllowRule{}, app.Usagef("%q: %q is not a port from 1 to 65535", text, port)
-		}
-		return workorder.AllowRule{Host: addr.Unmap().WithZone("").String(), Port: uint16(n)}, nil
-	}
-	target, err := parseRule(text)
-	if err == nil && target.Sub {
-		err = app.Usagef("%s is not a single host: give one host", text)
-	}
-	return target, err
-}
-
-func parseRule(s string) (workorder.AllowRule, error) {
-	rule, err := projects.AllowRule(s)
-	if err != nil {
-		return workorder.AllowRule{}, app.Usagef("%q: %w", s, err)
-	}
-	return workorder.ParseAllowRule(rule)
 }

@@ -2,25 +2,21 @@
 package setupcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
-	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/importer"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -89,36 +85,26 @@ round works, the exit code is 10, and the last version is FILE.rejected.`,
 }
 
 func (o *projectInitOptions) do(ctx context.Context, f *cmdutil.Factory) error {
-	opts, err := projects.SystemOptions()
+	draft, err := f.Projects().Draft(ctx)
 	if err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(opts.Dir)
-	if err != nil {
-		return fmt.Errorf("read the current directory: %w", err)
-	}
-	defer root.Close()
-	draft := detect.Detect(ctx, localrepo.WorkTree(root), filepath.Base(opts.Dir))
-	text := draft.YAML()
 	if o.print {
-		_, err := fmt.Fprint(f.Stdout, text)
+		_, err := fmt.Fprint(f.Stdout, draft.Text)
 		return err
 	}
-	if err := o.write(text); err != nil {
+	if err := o.write(draft.Text); err != nil {
 		return err
 	}
 	if o.json {
 		return f.JSON(struct {
 			File string `json:"file"`
-			*detect.Report
-		}{o.output, draft.Report()})
+			*app.DetectReport
+		}{o.output, draft.Report})
 	}
-	found := "nothing it knows"
-	if files := draft.Sources(); len(files) > 0 {
-		found = strings.Join(files, ", ")
-	}
+	found := cmp.Or(strings.Join(draft.Sources, ", "), "nothing it knows")
 	fmt.Fprintf(f.Stdout, "wrote %s (found: %s)\n", o.output, found)
-	if draft.Remote == "" && localrepo.RepoRoot(opts.Dir) == "" {
+	if !draft.HasRepo {
 		fmt.Fprintln(f.Stderr, "warning: the current directory is not in a git repository\n"+
 			"hint: create one (git init, and a first commit), or set repo to a path or URL")
 		return nil
@@ -161,25 +147,16 @@ such file: setup, services, variables, and references to secrets. References to
 op:// and vault:// become commands. It prints what has no counterpart.`,
 		Example: `  sandbox-agent project import
   sandbox-agent project import path/to/environment.json --print`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) <= 1 {
-				return nil
-			}
-			return cmdutil.NoArgs(cmd, args[1:])
-		},
+		Args:              cmdutil.Args(0, 1, "at most one file", "see `sandbox-agent project import --help`"),
 		ValidArgsFunction: cobra.FixedCompletions([]string{"json"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(_ *cobra.Command, args []string) error {
 			file := containerUseFile
 			if len(args) == 1 {
 				file = args[0]
 			}
-			opts, err := projects.SystemOptions()
+			text, notes, err := f.Projects().Import(file)
 			if err != nil {
 				return err
-			}
-			text, notes, err := importer.ContainerUse(file, detect.ProjectName(filepath.Base(opts.Dir)))
-			if err != nil {
-				return exiterr.New(workorder.ExitInvalid, err, "")
 			}
 			for _, n := range notes {
 				f.Warn(n)
@@ -291,11 +268,11 @@ program gets which secret.`,
 
 // showAccess prints, as comments, what the agent will reach and which secrets it gets.
 func showAccess(f *cmdutil.Factory, p *projects.Project) error {
-	o, err := p.Order(projects.OrderInput{Task: "x"}) // any text: it is not shown
+	lines, err := f.Projects().Access(p)
 	if err != nil {
-		return exiterr.New(workorder.ExitInvalid, err, "")
+		return err
 	}
-	for _, l := range job.Access(&o) {
+	for _, l := range lines {
 		fmt.Fprintf(f.Stdout, "# %-8s %s\n", l.Name, text.Clean(l.Text))
 	}
 	return nil

@@ -16,7 +16,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -64,7 +63,7 @@ func (o *projectInitOptions) checkAgentFlags(flags *pflag.FlagSet) error {
 type agentReport struct {
 	File string `json:"file,omitempty"` // that was written
 	*app.ProjectReport
-	*detect.Report
+	*app.DetectReport
 }
 
 // doAgent lets an agent write the project file.
@@ -98,7 +97,7 @@ func (o *projectInitOptions) doAgent(ctx context.Context, f *cmdutil.Factory, fl
 	if err != nil {
 		return err
 	}
-	doc := agentReport{ProjectReport: report, Report: report.Draft.Report()}
+	doc := agentReport{ProjectReport: report, DetectReport: report.Draft.Report()}
 	switch {
 	case !report.Accepted:
 		if doc.File, err = o.reject(report.Project); err != nil {

@@ -1,11 +1,8 @@
 package setupcmd
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -13,15 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/agentlogin"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/projects"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 type trustOptions struct{ list, revoke, json bool }
@@ -63,7 +53,7 @@ program on this machine, through the model gateway.`,
 				return o.doList(f)
 			case o.revoke:
 				return o.doRevoke(ref, f)
-			case strings.HasPrefix(ref, inLogin):
+			case strings.HasPrefix(ref, app.LoginRef):
 				return o.doLogin(ref, f)
 			}
 			return o.do(cmd.Context(), ref, f)
@@ -75,148 +65,38 @@ program on this machine, through the model gateway.`,
 	return cmd
 }
 
-// inLogin is how the reference of a login begins.
-const inLogin = projects.SecretLogin + "://"
-
-// doLogin says yes to a login of this machine.
+// doLogin trusts a login of this machine.
 func (o *trustOptions) doLogin(ref string, f *cmdutil.Factory) error {
-	harness := strings.TrimPrefix(ref, inLogin)
-	l, err := agentlogin.Any(f.Getenv, harness, time.Now())
-	if err != nil {
-		return exiterr.New(workorder.ExitInvalid, err, "logins that can be used: "+inLogin+strings.Join(projects.Logins(), ", "+inLogin))
-	}
-	st, err := f.Store()
+	t, reason, err := f.Projects().TrustLogin(ref)
 	if err != nil {
 		return err
 	}
-	if err := resolve.TrustLogin(st.Dir(), l); err != nil {
-		return err
-	}
-	ask := resolve.LoginAsk(l)
-	if o.json {
-		return f.JSON(trustedFile{trust.NewEntry(l.File, l.Ref(), []trust.Permission{ask}, time.Now()), "trusted"})
-	}
-	fmt.Fprintf(f.Stdout, "%s: %s\ntrusted: %s\n", l.Ref(), ask.Reason, text.Clean(l.File))
-	return nil
-}
-
-// trustedFile is a file with the user's decision.
-type trustedFile struct {
-	trust.Entry
-	State string `json:"state"` // trusted, changed, gone, revoked
+	return f.Done(o.json, t, "%s: %s\ntrusted: %s", t.Sum, reason, text.Clean(t.File))
 }
 
 func (o *trustOptions) do(ctx context.Context, ref string, f *cmdutil.Factory) error {
-	opts, err := projects.SystemOptions()
+	t, err := f.Projects().Trust(ctx, ref)
 	if err != nil {
 		return err
 	}
-	p, err := projects.Load(ref, opts)
-	if err != nil {
-		return err
+	if len(t.Permissions) > 0 && !o.json {
+		fmt.Fprintln(f.Stdout, strings.Join(app.TrustLines(t.File, t.Permissions), "\n"))
 	}
-	file := p.Path()
-	if file == "" {
-		return app.Usagef("%s is shipped with this program: it needs no trust", p.File)
-	}
-	st, err := f.Store()
-	if err != nil {
-		return err
-	}
-	// All requests of the file, whatever flags a later command has.
-	u := trust.UserOverrides{
-		Own: resolve.OwnRepo(ctx, file), Gives: func(string) bool { return false }, Network: workorder.NetworkRestricted,
-		Token: true, AnyRepo: true,
-	}
-	if repo := cmp.Or(p.Repo, localrepo.RepoRoot(p.Dir)); repo != "" && u.Own(repo) {
-		u.Borrows = localrepo.AlternateDirs(ctx, cmp.Or(localrepo.RepoRoot(p.Dir), repo))
-	}
-	asks := trust.Permissions(p, u)
-	sum, now := trust.Sum(p), time.Now()
-	if err := trust.Open(st.Dir()).Trust(file, sum, asks, now); err != nil {
-		return err
-	}
-	if o.json {
-		return f.JSON(trustedFile{trust.NewEntry(file, sum, asks, now), "trusted"})
-	}
-	if len(asks) > 0 {
-		fmt.Fprintln(f.Stdout, strings.Join(app.TrustLines(file, asks), "\n"))
-	}
-	fmt.Fprintf(f.Stdout, "trusted as it is now: %s\n", text.Clean(file))
-	return nil
+	return f.Done(o.json, t, "trusted as it is now: %s", text.Clean(t.File))
 }
 
 func (o *trustOptions) doRevoke(ref string, f *cmdutil.Factory) error {
-	st, err := f.Store()
+	t, err := f.Projects().Revoke(ref)
 	if err != nil {
 		return err
 	}
-	store := trust.Open(st.Dir())
-	find := func() (string, error) { return projectFileOf(ref) }
-	if harness, ok := strings.CutPrefix(ref, inLogin); ok {
-		find = func() (string, error) { return agentlogin.File(f.Getenv, harness) }
-	}
-	file, err := find()
-	if err != nil {
-		return err
-	}
-	there, err := store.Revoke(file)
-	if err != nil {
-		return err
-	}
-	if !there {
-		return exiterr.New(workorder.ExitNoProject, fmt.Errorf("%s is not trusted", file),
-			"`sandbox-agent project trust --list` lists the files that are")
-	}
-	if o.json {
-		return f.JSON(trustedFile{trust.Entry{File: file, Permissions: []trust.Permission{}}, "revoked"})
-	}
-	fmt.Fprintf(f.Stdout, "no longer trusted: %s\n", text.Clean(file))
-	return nil
-}
-
-// projectFileOf is the file of a reference, which may be missing or broken by now.
-func projectFileOf(ref string) (string, error) {
-	opts, err := projects.SystemOptions()
-	if err != nil {
-		return "", err
-	}
-	if p, err := projects.Load(ref, opts); err == nil {
-		return p.Path(), nil
-	}
-	if ref == "" {
-		ref = projects.DefaultFile
-	}
-	if st, err := os.Stat(ref); err == nil && st.IsDir() {
-		ref = filepath.Join(ref, projects.DefaultFile)
-	}
-	return filepath.Abs(ref)
+	return f.Done(o.json, t, "no longer trusted: %s", text.Clean(t.File))
 }
 
 func (o *trustOptions) doList(f *cmdutil.Factory) error {
-	st, err := f.Store()
+	list, err := f.Projects().Trusted()
 	if err != nil {
 		return err
-	}
-	entries, err := trust.Open(st.Dir()).List()
-	if err != nil {
-		return err
-	}
-	opts, err := projects.SystemOptions()
-	if err != nil {
-		return err
-	}
-	list := []trustedFile{}
-	for _, e := range entries {
-		flags := trustedFile{e, "changed"}
-		if _, err := os.Stat(e.File); err != nil {
-			flags.State = "gone"
-		} else if strings.HasPrefix(e.Sum, inLogin) && e.PathUnchanged() {
-			flags.State = "trusted"
-		} else if p, err := projects.Load(e.File, opts); err == nil && trust.Sum(p) == e.Sum && e.PathUnchanged() {
-			flags.State = "trusted"
-		}
-		list = append(list, flags)
 	}
 	if o.json {
 		return f.JSON(list)

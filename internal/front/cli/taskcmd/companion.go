@@ -9,7 +9,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
 )
 
 // NewCmdCompanion makes the command.
@@ -23,14 +22,9 @@ func NewCmdCompanion(f *cmdutil.Factory) *cobra.Command {
 }
 
 func runCompanion(ctx context.Context, f *cmdutil.Factory) error {
-	log := slog.New(slog.NewTextHandler(f.Stderr, nil))
-	be, err := f.Engine()
-	if err != nil {
-		return err
-	}
 	out, ok := f.Stdout.(io.WriteCloser)
 	if !ok {
 		return app.Usagef(app.CompanionCommand + " is started by create")
 	}
-	return companion.Serve(ctx, f.Stdin, out, be.Engine, log)
+	return f.Tasks().ServeCompanion(ctx, f.Stdin, out, slog.New(slog.NewTextHandler(f.Stderr, nil)))
 }

@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -34,7 +34,7 @@ task resumes when its limit resets: --wait waits for that, --now tries at once.`
   sandbox-agent continue A1B2 --task "Also update the changelog"
   sandbox-agent continue A1B2 --wait
   sandbox-agent continue T-A1B2C3D4 --project my-app`,
-		ValidArgsFunction: f.CompleteTasks(false, func(r, s *taskstore.Record) bool { return r.Resumable() && !s.Resumable() }),
+		ValidArgsFunction: f.CompleteTasks(false, func(t app.RecordedTask) bool { return t.Resumable }),
 		Args:              func(cmd *cobra.Command, args []string) error { return o.taskArg(cmd, args, true) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.read(cmd.Flags(), f.Getenv); err != nil {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -93,7 +92,7 @@ sandbox; --task then adds to it.`,
 	cmd.Flags().StringVar(&o.fromPlan, "from-plan", "", "run the plan of this `TASK`; --task adds to it")
 	cmd.Flags().StringVar(&o.ifExists, "if-exists", ifExistsFail, "what to do when the task exists: fail or continue")
 	// It can only fail for a flag that does not exist.
-	planned := func(r, _ *taskstore.Record) bool { return r.Status == workorder.StatusPlanned }
+	planned := func(t app.RecordedTask) bool { return t.Status == workorder.StatusPlanned }
 	_ = cmd.RegisterFlagCompletionFunc("from-plan", f.CompleteTasks(false, planned))
 	values := []string{ifExistsFail, ifExistsContinue}
 	_ = cmd.RegisterFlagCompletionFunc("if-exists", cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
@@ -114,7 +113,7 @@ func (o *createOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 	default:
 		return app.Usagef("--if-exists %q is neither %s nor %s", o.ifExists, ifExistsFail, ifExistsContinue)
 	}
-	r.Plan, r.Flags = o.plan, o.run.Flags // a plan has changed them
+	r.Plan, r.Flags = o.plan, o.run.TaskFlags // a plan has changed them
 	out, err := t.Create(ctx, r)
 	return o.run.answer(ctx, f, t, out, err)
 }
@@ -123,7 +122,7 @@ func (o *createOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 func (o *createOptions) task(ctx context.Context, f *cmdutil.Factory, t *app.Tasks) (text, title string, err error) {
 	switch in := &o.run.text; {
 	case o.fromPlan == "" && in.issue != 0 && !in.given():
-		text, err = t.Issue(ctx, &o.run.Flags, in.issue)
+		text, err = t.Issue(ctx, &o.run.TaskFlags, in.issue)
 		return text, "", err
 	case o.fromPlan == "":
 		text, err = in.read(ctx, f)
@@ -135,5 +134,5 @@ func (o *createOptions) task(ctx context.Context, f *cmdutil.Factory, t *app.Tas
 			return "", "", err
 		}
 	}
-	return t.PlanTask(ctx, &o.run.Flags, o.fromPlan, text)
+	return t.PlanTask(ctx, &o.run.TaskFlags, o.fromPlan, text)
 }

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects/demo"
 )
@@ -64,7 +64,7 @@ func (o *demoOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 	if err != nil {
 		return err
 	}
-	run := runOptions{json: o.json, Flags: resolve.Flags{
+	run := runOptions{json: o.json, TaskFlags: app.TaskFlags{
 		Project: project, Values: map[string]string{"repo": repo}, Sources: map[string]string{"repo": "demo"},
 	}}
 	t, r := run.tasks(f), run.request()

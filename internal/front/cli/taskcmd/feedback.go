@@ -2,45 +2,12 @@ package taskcmd
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"io"
-	"os"
-	"strings"
-	"unicode/utf8"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
-
-// readFeedbackFile reads feedback from a file, or from standard input for "-".
-func readFeedbackFile(ctx context.Context, f *cmdutil.Factory, name string) (feedback tasks.FeedbackFile, err error) {
-	in := f.Input(ctx)
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return feedback, app.Usagef("read the feedback: %w", err)
-		}
-		defer file.Close()
-		in = file
-	}
-	b, err := io.ReadAll(io.LimitReader(in, tasks.MaxFeedback+1))
-	text := string(b)
-	switch {
-	case ctx.Err() != nil:
-		return feedback, tasks.ErrInterrupted
-	case err != nil:
-		return feedback, app.Usagef("read the feedback: %w", err)
-	case len(b) > tasks.MaxFeedback:
-		return feedback, app.Usagef("the feedback has more than %d bytes", tasks.MaxFeedback)
-	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
-		return feedback, app.Usagef("the feedback is not text: it must be UTF-8 without NUL bytes")
-	}
-	return tasks.ParseFeedback(text), nil
-}
 
 // maxShown bounds an item's text in the list, in characters.
 const maxShown = 100

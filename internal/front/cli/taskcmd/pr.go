@@ -45,11 +45,7 @@ replies to its reviewers. The token is the one for git: see 'help environment'.`
 }
 
 func (o *prOptions) do(ctx context.Context, id string, f *cmdutil.Factory) error {
-	_, rec, err := f.Tasks().Find(ctx, id)
-	if err != nil {
-		return err
-	}
-	out, err := f.Tasks().OpenPR(ctx, rec, o.draft, o.base)
+	out, err := f.Tasks().OpenPR(ctx, id, o.draft, o.base)
 	for _, w := range out.Warnings {
 		fmt.Fprintln(f.Stderr, "warning: "+text.Clean(w))
 	}

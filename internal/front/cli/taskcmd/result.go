@@ -2,20 +2,13 @@ package taskcmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 type resultOptions struct {
@@ -43,47 +36,27 @@ func NewCmdResult(f *cmdutil.Factory) *cobra.Command {
 }
 
 func (o *resultOptions) do(ctx context.Context, id string, f *cmdutil.Factory) error {
-	rec, err := o.show(ctx, id, f)
+	if o.json && o.path {
+		return app.Usagef("give --json or --path, not both")
+	}
+	rec, err := f.Tasks().Attempt(ctx, id, o.attempt)
+	if err != nil {
+		return err
+	}
+	if o.path {
+		_, err = fmt.Fprintln(f.Stdout, rec.Dir)
+	} else {
+		var res app.TaskResult
+		var stored []byte
+		switch res, stored, err = app.ReadResult(rec); {
+		case o.json && stored != nil:
+			_, err = f.Stdout.Write(text.EscapeControls(stored))
+		case err == nil:
+			f.ShowResult(res, true)
+		}
+	}
 	if err == nil && o.exitStatus {
 		return cmdutil.Ended(rec.Status, rec.EndedBy)
 	}
 	return err
-}
-
-func (o *resultOptions) show(ctx context.Context, id string, f *cmdutil.Factory) (*taskstore.Record, error) {
-	if o.json && o.path {
-		return nil, app.Usagef("give --json or --path, not both")
-	}
-	_, rec, err := f.Tasks().Find(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	if rec, err = f.Tasks().Collect(ctx, rec); err != nil {
-		return nil, err
-	}
-	if rec, err = app.Attempt(rec, o.attempt); err != nil {
-		return nil, err
-	}
-	if o.path {
-		fmt.Fprintln(f.Stdout, rec.Dir)
-		return rec, nil
-	}
-	b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.ResultFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, exiterr.New(workorder.ExitNotFound, fmt.Errorf("the output of %s is no longer in %s", rec.TaskID, rec.Dir),
-			"`sandbox-agent rm "+rec.TaskID+"` forgets the task")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read result: %w", err)
-	}
-	if o.json {
-		_, err := f.Stdout.Write(text.EscapeControls(b))
-		return rec, err
-	}
-	res, err := workorder.DecodeResult(b)
-	if err != nil {
-		return nil, err
-	}
-	f.ShowResult(res, rec, true)
-	return rec, nil
 }

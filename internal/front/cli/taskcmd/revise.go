@@ -70,11 +70,13 @@ func (o *reviseOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 		return err
 	}
 	if o.feedbackFile != "" {
-		feedback, err := readFeedbackFile(ctx, f, o.feedbackFile)
+		text, err := readText(ctx, f, "feedback", o.feedbackFile, app.MaxFeedback)
 		if err != nil {
 			return err
 		}
-		r.Feedback = &feedback
+		if r.Feedback, err = app.ParseFeedback(text); err != nil {
+			return err
+		}
 	}
 	t := o.next.run.tasks(f)
 	out, err := t.Revise(ctx, r)

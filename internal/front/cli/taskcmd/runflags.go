@@ -8,13 +8,12 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // runOptions are the flags that every run takes.
 type runOptions struct {
-	resolve.Flags
+	app.TaskFlags
 	taskID, named string // by flag, and as an argument
 	text          textOptions
 	dryRun, json  bool
@@ -54,7 +53,7 @@ func (o *runOptions) read(flags *pflag.FlagSet, getenv func(string) string) (err
 	o.text.wordsSet, o.text.fileSet = o.text.wordsSet || flags.Changed("task"), flags.Changed("task-file")
 	given := map[string]string{}
 	flags.Visit(func(flag *pflag.Flag) { given[flag.Name] = flag.Value.String() })
-	o.Flags, err = app.TaskSettings(given, getenv)
+	o.TaskFlags, err = app.TaskSettings(given, getenv)
 	o.DryRun = o.dryRun
 	return err
 }

@@ -3,14 +3,12 @@ package taskcmd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -44,26 +42,37 @@ func (o *textOptions) read(ctx context.Context, f *cmdutil.Factory) (string, err
 			"give --task TEXT, --task-file FILE, --issue N, or - to read it from standard input")
 	case given > 1:
 		return "", app.Usagef("give the task once: --task, --task-file, --issue or -")
-	case o.stdin():
-		text, err := io.ReadAll(io.LimitReader(f.Input(ctx), workorder.MaxTask+1))
-		if ctx.Err() != nil {
-			return "", tasks.ErrInterrupted
+	case o.stdin(), o.fileSet:
+		name := "-"
+		if !o.stdin() {
+			name = o.file
 		}
+		text, err := readText(ctx, f, "task", name, workorder.MaxTask)
 		if err != nil {
-			return "", fmt.Errorf("read the task from standard input: %w", err)
+			return "", err
 		}
-		return string(text), app.CheckTaskText(string(text))
-	case o.fileSet:
-		file, err := os.Open(o.file)
-		if err != nil {
-			return "", app.Usagef("read the task: %w", err)
-		}
-		defer file.Close()
-		text, err := io.ReadAll(io.LimitReader(file, workorder.MaxTask+1))
-		if err != nil {
-			return "", app.Usagef("read the task: %w", err)
-		}
-		return string(text), app.CheckTaskText(string(text))
+		return text, app.CheckTaskText(text)
 	}
 	return o.words, app.CheckTaskText(o.words)
+}
+
+// readText reads a text from a file, or from standard input for "-": at most one byte more than most.
+func readText(ctx context.Context, f *cmdutil.Factory, what, name string, most int64) (string, error) {
+	in := f.Input(ctx)
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return "", app.Usagef("read the %s: %w", what, err)
+		}
+		defer file.Close()
+		in = file
+	}
+	text, err := io.ReadAll(io.LimitReader(in, most+1))
+	switch {
+	case ctx.Err() != nil:
+		return "", cmdutil.Interrupted(ctx)
+	case err != nil:
+		return "", app.Usagef("read the %s: %w", what, err)
+	}
+	return string(text), nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -44,7 +45,7 @@ names'.`,
 			case asJSON:
 				return f.JSON(l.Commits)
 			}
-			cmdutil.PrintLog(f.Stdout, l.Commits)
+			render.Log(f.Stdout, l.Commits)
 			for _, t := range l.Attempts {
 				fmt.Fprintf(f.Stdout, "attempt %d   %s  %s\n", t.Number, t.FinishedAt.Local().Format(time.DateTime), t.Status)
 			}

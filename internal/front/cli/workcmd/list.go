@@ -14,7 +14,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -107,7 +106,7 @@ func NewCmdWatch(f *cmdutil.Factory) *cobra.Command {
 
 // NewCmdPrune makes the command.
 func NewCmdPrune(f *cmdutil.Factory) *cobra.Command {
-	minAge, dry, force, asJSON := "1w", false, false, false
+	minAge, dry, asJSON, d := "1w", false, false, app.Deletion{}
 	cmd := &cobra.Command{
 		Use: "prune", Short: "Delete sandboxes that have not changed for long", Args: cmdutil.NoArgs,
 		Long: `Deletes the sandboxes with a branch that have not changed for --older-than, with
@@ -119,34 +118,22 @@ nowhere else is deleted only with --force, or after a question at a terminal.`,
 			if err != nil {
 				return err
 			}
-			rows, err := f.Branches().List(cmd.Context(), true)
-			if err != nil {
-				return err
-			}
-			m, err := f.Manager(false)
-			if err != nil {
-				return err
-			}
-			defer m.Close()
 			var errs []error
-			for _, i := range rows {
-				switch {
-				case i.State == sandbox.StateRunning || time.Since(i.Updated) < old:
-				case dry:
-					errs = append(errs, f.Done(asJSON, map[string]string{"would_delete": i.Name}, "would delete %s, changed %s", i.Name,
-						cmdutil.Ago(i.Updated)))
-				default:
-					head, err := f.Branches().Delete(cmd.Context(), m, i.Branch, app.Deletion{Head: i.Head, Force: force})
-					errs = append(errs, f.Deleted(i.Name, head, asJSON, err))
+			err = f.Branches().Prune(cmd.Context(), old, dry, d, func(i app.BranchRow, head string, err error) {
+				if dry {
+					err = f.Done(asJSON, map[string]string{"would_delete": i.Name}, "would delete %s, changed %s", i.Name, cmdutil.Ago(i.Updated))
+				} else {
+					err = f.Deleted(i.Name, head, asJSON, err)
 				}
-			}
-			return errors.Join(errs...)
+				errs = append(errs, err)
+			})
+			return errors.Join(append(errs, err)...)
 		},
 	}
 	cmd.Flags().StringVar(&minAge, "older-than", minAge, "minimum age of the last change, such as 12h, 3d, 2w or 1mo")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print each deleted one as JSON")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be deleted, and delete nothing")
-	cmd.Flags().BoolVar(&force, "force", false, "discard commits that exist nowhere else and files that cannot be saved")
+	cmd.Flags().BoolVar(&d.Force, "force", false, "discard commits that exist nowhere else and files that cannot be saved")
 	cmdutil.OldFlag(cmd.Flags(), "before", "older-than")
 	return cmd
 }

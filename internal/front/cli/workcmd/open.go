@@ -5,19 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // openTime bounds the program that hands a page to the browser; it does not wait for that one.
@@ -48,37 +44,15 @@ func (o *openOptions) do(ctx context.Context, args []string, f *cmdutil.Factory)
 	if o.report && o.pr {
 		return app.Usagef("give --report or --pr, not both")
 	}
-	rec, err := f.Works().Task(ctx, args)
+	page, err := f.Works().Page(ctx, args, o.report, o.pr)
 	if err != nil {
 		return err
-	}
-	res, err := outcome.ReadResult(rec)
-	if err != nil {
-		return err
-	}
-	page := ""
-	if res.PR != nil && !o.report {
-		page = res.PR.URL
-	}
-	if page == "" && !o.pr {
-		if page = filepath.Join(rec.Dir, workorder.ReportHTML); !exists(page) {
-			page = ""
-		}
-	}
-	if page == "" {
-		return exiterr.New(workorder.ExitNotFound, fmt.Errorf("task %s has no such page", rec.TaskID), "`sandbox-agent result "+rec.TaskID+
-			"` shows what it has; `sandbox-agent pr open "+rec.TaskID+"` opens a pull request")
 	}
 	fmt.Fprintln(f.Stdout, text.Clean(page))
 	if o.print {
 		return nil
 	}
 	return browse(ctx, f, page)
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 // browse hands a page to the user's browser. A machine without one is no error: the page was printed.

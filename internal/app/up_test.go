@@ -1,4 +1,4 @@
-package sandboxcmd
+package app
 
 import (
 	"encoding/json"
@@ -13,11 +13,11 @@ func TestUpJSON(t *testing.T) {
 	t.Parallel()
 	s := sandbox.Spec{Name: "dev", Network: sandbox.NetworkNone, Lifetime: sandbox.LifetimeNamed, IdleTimeout: 30 * time.Minute}
 	const spec = `{"name":"dev","network":"none","limits":{"memory_bytes":0,"cpus":0,"pids":0},"lifetime":"named","idle_timeout":"30m"`
-	for want, endpoints := range map[string]map[string]string{
+	for want, ports := range map[string][]Port{
 		spec + `}`: nil,
-		spec + `,"endpoints":{"3000":"127.0.0.1:4000"}}`: {"3000": "127.0.0.1:4000"},
+		spec + `,"endpoints":{"3000":"127.0.0.1:4000"}}`: {{Port: 3000, Local: 4000}},
 	} {
-		if got, err := json.Marshal(upResult{s, endpoints}); err != nil || string(got) != want {
+		if got, err := json.Marshal(Upped{Spec: s, Ports: ports}); err != nil || string(got) != want {
 			t.Errorf("%s, %v", got, err)
 		}
 	}

@@ -1,0 +1,131 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+)
+
+// UpRequest asks for a sandbox.
+type UpRequest struct {
+	Spec sandbox.Spec
+	// Runtime is the name of a runtime; "" for the one of the environment, or the one that fits.
+	Runtime string
+	// Project is a name, or the path of a project file. Repo is a repository to clone, and Ref what to start from.
+	Project, Repo, Ref string
+	Ports              []Port // to publish
+}
+
+// Upped is a sandbox that Up has created.
+type Upped struct {
+	Spec    sandbox.Spec
+	Ports   []Port
+	Runtime string   // for a person
+	Notes   []string // that a person should know
+}
+
+// MarshalJSON implements json.Marshaler. Embedding the spec would drop the endpoints, since the spec encodes itself.
+func (u Upped) MarshalJSON() ([]byte, error) {
+	b, err := json.Marshal(u.Spec)
+	if err != nil || len(u.Ports) == 0 {
+		return b, err
+	}
+	endpoints, err := json.Marshal(Addresses(u.Ports))
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(bytes.TrimSuffix(b, []byte("}")), []byte(`,"endpoints":`), endpoints, []byte("}")), nil
+}
+
+// Up creates a sandbox, publishes its ports and prepares it for its first command.
+func (b Sandboxes) Up(ctx context.Context, r UpRequest) (u Upped, err error) {
+	m, err := b.Manager(false)
+	if err != nil {
+		return u, err
+	}
+	defer m.Close()
+	s := r.Spec
+	if r.Repo == "" && r.Project == "" && s.Worktree == "" {
+		err = b.ChooseRuntime(ctx, m, &s, r.Runtime)
+	} else if s.Runtime, err = b.Runtime(r.Runtime); err == nil {
+		err = b.complete(ctx, r, &s)
+	}
+	if err != nil {
+		return u, err
+	}
+	sb, err := m.Create(ctx, s)
+	if errors.Is(err, sandbox.ErrNotFound) {
+		return u, NotFound(err, "list the engine's images with: docker images")
+	}
+	if err != nil {
+		return u, SandboxError(err)
+	}
+	defer sb.Close()
+	if len(r.Ports) > 0 {
+		if u.Ports, err = b.Endpoints().Add(ctx, s.Name, r.Ports); err != nil {
+			clean, cancel := Outlast(ctx) // it saves a worktree
+			defer cancel()
+			return u, errors.Join(err, sb.Remove(clean, sandbox.RemoveOptions{Discard: true}))
+		}
+	}
+	if err := b.Settle(ctx, sb); err != nil {
+		b.Warn(err.Error())
+	}
+	b.warnOfRoots(sb)
+	b.Save(ctx, sb, sandbox.CommandRecord{})
+	u.Spec, u.Runtime = sb.Spec(), RuntimeText(sb)
+	if note := networkNote(sb); note != "" {
+		u.Notes = []string{note}
+	}
+	return u, nil
+}
+
+// complete completes a spec with the repository or project that a sandbox is made of.
+func (b Sandboxes) complete(ctx context.Context, r UpRequest, s *sandbox.Spec) (err error) {
+	switch own := s.Runtime == sandbox.RuntimeContainer || s.Runtime == sandbox.RuntimeJail; {
+	case own && r.Repo != "" && r.Project == "":
+		s.Repo, s.Ref = r.Repo, r.Ref // only its commits are used
+	case s.Worktree != "":
+		if r.Project != "" {
+			err = b.ApplyProject(ctx, s, r.Project, "", "")
+		}
+		s.Ref = r.Ref
+	default:
+		err = b.ApplyProject(ctx, s, r.Project, r.Repo, r.Ref)
+	}
+	if err == nil && s.Runtime == sandbox.RuntimeContainer && s.Image == "" {
+		s.Image, err = b.ContainerImage(ctx)
+	}
+	return err
+}
+
+// warnOfRoots warns of mounts that a jail cannot write to.
+func (b Sandboxes) warnOfRoots(sb *sandbox.Sandbox) {
+	if sb.Spec().Runtime != sandbox.RuntimeJail || os.Geteuid() != 0 {
+		return
+	}
+	for _, m := range sb.Spec().Mounts {
+		if !m.ReadOnly && ownedByRoot(m.Source) {
+			b.Warn(fmt.Sprintf("%s belongs to root, and commands in a jail never run as root: they can only read it; "+
+				"`chown` it, or use the runtime container",
+				text.Clean(m.Source)))
+		}
+	}
+}
+
+func ownedByRoot(dir string) bool {
+	st, err := os.Stat(dir)
+	if err != nil {
+		return false
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	return ok && sys.Uid == 0
+}
