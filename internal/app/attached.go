@@ -11,7 +11,7 @@ import (
 // the client, however that ends.
 const attachedDir = "attached"
 
-func (b Sandboxes) attachedLock(name string) (*flock.Flock, error) {
+func attachedLock(b Sandboxes, name string) (*flock.Flock, error) {
 	dir, err := b.StateDir()
 	if err != nil {
 		return nil, err
@@ -21,7 +21,7 @@ func (b Sandboxes) attachedLock(name string) (*flock.Flock, error) {
 
 // MarkAttached marks a sandbox as shown at a terminal until done is called. Without the mark only `ps` shows less.
 func (b Sandboxes) MarkAttached(name string) (done func()) {
-	l, err := b.attachedLock(name)
+	l, err := attachedLock(b, name)
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(l.Path()), 0o700)
 	}
@@ -43,7 +43,7 @@ func (b Sandboxes) MarkAttached(name string) (done func()) {
 
 // Attached reports whether a terminal shows the sandbox.
 func (b Sandboxes) Attached(name string) bool {
-	l, err := b.attachedLock(name)
+	l, err := attachedLock(b, name)
 	if err != nil {
 		return false
 	}

@@ -98,7 +98,7 @@ func (b *attemptRunner) Collect(ctx context.Context, rec *taskstore.Record) erro
 const CompanionCommand = "serve-run"
 
 // opened returns a launcher on the engine. It calls show, if not nil, with each event.
-func (t *Tasks) opened(show func(workorder.Event)) (*launch.Launcher, error) {
+func openLauncher(t *Tasks, show func(workorder.Event)) (*launch.Launcher, error) {
 	st, err := t.Store()
 	if err != nil {
 		return nil, err
@@ -111,8 +111,8 @@ func (t *Tasks) opened(show func(workorder.Event)) (*launch.Launcher, error) {
 }
 
 // ServeCompanion serves an attempt from this machine, on the streams of the process that StartCompanion starts.
-func (t *Tasks) ServeCompanion(ctx context.Context, in io.Reader, out io.WriteCloser, log *slog.Logger) error {
-	be, err := t.Engine()
+func (m Machine) ServeCompanion(ctx context.Context, in io.Reader, out io.WriteCloser, log *slog.Logger) error {
+	be, err := m.Engine()
 	if err != nil {
 		return err
 	}

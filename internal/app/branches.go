@@ -305,7 +305,9 @@ func (r Branches) DeleteNamed(ctx context.Context, m *sandbox.Manager, name stri
 
 // Prune deletes sandboxes with a branch that do not run and have not changed for the given time, with their branches. It calls report for
 // each, or with dryRun for each that it would delete.
-func (r Branches) Prune(ctx context.Context, unchanged time.Duration, dryRun bool, d Deletion, report func(BranchRow, string, error)) error {
+func (r Branches) Prune(
+	ctx context.Context, unchanged time.Duration, dryRun bool, d Deletion, report func(i BranchRow, head string, err error),
+) error {
 	rows, err := r.List(ctx, true)
 	if err != nil {
 		return err

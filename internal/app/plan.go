@@ -42,7 +42,7 @@ func (t *Tasks) findPlan(ctx context.Context, flags *resolve.Flags, id string) (
 	st, rec, err := t.Find(ctx, id)
 	switch full := FullTaskID(id); {
 	case err == nil:
-		return t.localPlan(ctx, flags, rec)
+		return localPlan(ctx, t, flags, rec)
 	case st == nil || exiterr.Code(err) != workorder.ExitNotFound || !workorder.ValidTaskID(full):
 		return "", "", err
 	default:
@@ -50,7 +50,7 @@ func (t *Tasks) findPlan(ctx context.Context, flags *resolve.Flags, id string) (
 	}
 }
 
-func (t *Tasks) localPlan(ctx context.Context, flags *resolve.Flags, rec *taskstore.Record) (task, plan string, err error) {
+func localPlan(ctx context.Context, t *Tasks, flags *resolve.Flags, rec *taskstore.Record) (task, plan string, err error) {
 	if rec, err = t.Collect(ctx, rec); err != nil {
 		return "", "", err
 	}

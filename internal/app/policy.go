@@ -19,8 +19,8 @@ import (
 )
 
 // LearnNetwork proposes network rules from what all attempts of a task reached for.
-func (t *Tasks) LearnNetwork(ctx context.Context, id string, o netrules.Options) (l netrules.Learned, err error) {
-	rec, err := t.Attempt(ctx, id, 0)
+func (p Projects) LearnNetwork(ctx context.Context, id string, o netrules.Options) (l netrules.Learned, err error) {
+	rec, err := p.Tasks().Attempt(ctx, id, 0)
 	if err != nil {
 		return l, err
 	}

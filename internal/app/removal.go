@@ -46,7 +46,7 @@ func (t *Tasks) Remove(ctx context.Context, id string, r Removal) (done RemovedT
 				"remove the record without --branch, then the refs as \"Forget a task\" in docs/tasks.md says")
 		}
 		done.TaskID = damaged.TaskID
-		return done, t.removeDamaged(ctx, st, damaged.TaskID)
+		return done, removeDamaged(ctx, t, st, damaged.TaskID)
 	}
 	if err != nil {
 		return done, err
@@ -127,7 +127,7 @@ func (d deletion) discard(ctx context.Context) error {
 
 // removeDamaged removes the rest of a task whose record is damaged. An output outside of its directory stays, as only
 // the record knew its path.
-func (t *Tasks) removeDamaged(ctx context.Context, st *taskstore.Store, id string) error {
+func removeDamaged(ctx context.Context, t *Tasks, st *taskstore.Store, id string) error {
 	be, err := t.Engine()
 	if err != nil {
 		return err

@@ -130,7 +130,7 @@ func (t *Tasks) Rehearse(ctx context.Context, out TaskOutcome) Rehearsal {
 	if r.Found != nil {
 		h.Document.Report = r.Found.Report()
 	}
-	for _, err := range []error{r.Untrusted, r.MissingSecrets(), t.refusal(ctx, r.Job)} {
+	for _, err := range []error{r.Untrusted, r.MissingSecrets(), refusal(ctx, t, r.Job)} {
 		if err != nil {
 			h.Refusals = append(h.Refusals, err)
 		}

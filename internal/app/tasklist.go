@@ -84,9 +84,9 @@ type RecordedTask struct {
 	Collected, Resumable bool
 }
 
-// Recorded returns the tasks whose records can be read, the newest first.
-func (t *Tasks) Recorded() (all []RecordedTask) {
-	st, err := t.Store()
+// RecordedTasks returns the tasks whose records can be read, the newest first.
+func (w Works) RecordedTasks() (all []RecordedTask) {
+	st, err := w.Store()
 	if err != nil {
 		return nil
 	}

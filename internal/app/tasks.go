@@ -155,7 +155,7 @@ func (t *Tasks) Rebase(ctx context.Context, r TaskRequest) (TaskOutcome, error) 
 }
 
 // refusal returns the error with which the engine would refuse to run the job.
-func (t *Tasks) refusal(ctx context.Context, j *job.Job) error {
+func refusal(ctx context.Context, t *Tasks, j *job.Job) error {
 	be, err := t.Engine()
 	if err != nil {
 		return err
@@ -173,16 +173,18 @@ func (t *Tasks) OpenPR(ctx context.Context, id string, draft bool, base string) 
 		return tasks.Outcome{}, err
 	}
 	connect := func(ctx context.Context, order *workorder.Order) (tasks.PRClient, error) { return t.forge(ctx, order) }
-	return t.read(ctx, tasks.OpenPR, rec, &tasks.PROpener{Draft: draft, Base: base, Connect: connect})
+	return readTask(ctx, t, tasks.OpenPR, rec, &tasks.PROpener{Draft: draft, Base: base, Connect: connect})
 }
 
 // Collect collects the result of a task whose own command has died, and returns its new record.
 func (t *Tasks) Collect(ctx context.Context, rec *taskstore.Record) (*taskstore.Record, error) {
-	out, err := t.read(ctx, tasks.Read, rec, nil)
+	out, err := readTask(ctx, t, tasks.Read, rec, nil)
 	return out.Record, err
 }
 
-func (t *Tasks) read(ctx context.Context, verb tasks.Verb, rec *taskstore.Record, opening *tasks.PROpener) (out tasks.Outcome, err error) {
+func readTask(
+	ctx context.Context, t *Tasks, verb tasks.Verb, rec *taskstore.Record, opening *tasks.PROpener,
+) (out tasks.Outcome, err error) {
 	st, err := t.Store()
 	if err != nil {
 		return out, err
@@ -217,7 +219,7 @@ func (t *Tasks) Replay(ctx context.Context, rec *taskstore.Record, show func(wor
 	if rec.Collected {
 		return outcome.Recorded(rec, show)
 	}
-	l, err := t.opened(show)
+	l, err := openLauncher(t, show)
 	if err != nil {
 		return err
 	}
@@ -226,7 +228,7 @@ func (t *Tasks) Replay(ctx context.Context, rec *taskstore.Record, show func(wor
 
 // Follow shows the events of an attempt that runs, until its end, and collects its result.
 func (t *Tasks) Follow(ctx context.Context, rec *taskstore.Record, show func(workorder.Event)) (TaskResult, error) {
-	l, err := t.opened(show)
+	l, err := openLauncher(t, show)
 	if err != nil {
 		return TaskResult{}, err
 	}
@@ -343,7 +345,7 @@ func (t *Tasks) Find(ctx context.Context, id string) (*taskstore.Store, *tasksto
 	}
 	rec, err := st.Find(id)
 	if err == nil && rec.Moving != 0 {
-		rec, err = t.completeMove(ctx, st, rec)
+		rec, err = completeMove(ctx, t, st, rec)
 	}
 	switch {
 	case errors.Is(err, taskstore.ErrNotFound) && slices.Contains(t.KnownNames(ctx), id):
@@ -356,7 +358,7 @@ func (t *Tasks) Find(ctx context.Context, id string) (*taskstore.Store, *tasksto
 
 // completeMove returns the record of a task after its output was moved, and completes the move of a dead command, and waits for
 // a living one.
-func (t *Tasks) completeMove(ctx context.Context, st *taskstore.Store, rec *taskstore.Record) (*taskstore.Record, error) {
+func completeMove(ctx context.Context, t *Tasks, st *taskstore.Store, rec *taskstore.Record) (*taskstore.Record, error) {
 	wait, cancel := tasks.WithLockTimeout(ctx, cmp.Or(t.Patience, tasks.MoveWait))
 	defer cancel()
 	for rec.Moving != 0 {

@@ -79,7 +79,7 @@ func (b Sandboxes) Up(ctx context.Context, r UpRequest) (u Upped, err error) {
 	if err := b.Settle(ctx, sb); err != nil {
 		b.Warn(err.Error())
 	}
-	b.warnOfRoots(sb)
+	warnOfRoots(b.Env, sb)
 	b.Save(ctx, sb, sandbox.CommandRecord{})
 	u.Spec, u.Runtime = sb.Spec(), RuntimeText(sb)
 	if note := networkNote(sb); note != "" {
@@ -108,7 +108,7 @@ func (b Sandboxes) complete(ctx context.Context, r UpRequest, s *sandbox.Spec) (
 }
 
 // warnOfRoots warns of mounts that a jail cannot write to.
-func (b Sandboxes) warnOfRoots(sb *sandbox.Sandbox) {
+func warnOfRoots(b *Env, sb *sandbox.Sandbox) {
 	if sb.Spec().Runtime != sandbox.RuntimeJail || os.Geteuid() != 0 {
 		return
 	}

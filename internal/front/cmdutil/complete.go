@@ -22,7 +22,7 @@ func (f *Factory) CompleteTasks(several bool, first ...func(app.RecordedTask) bo
 		if len(args) > 0 && !several {
 			return nil, how
 		}
-		records := f.Tasks().Recorded()
+		records := f.Works().RecordedTasks()
 		for _, selects := range first {
 			slices.SortStableFunc(records, func(r, s app.RecordedTask) int {
 				switch {

@@ -72,7 +72,7 @@ func (o *suggestOptions) do(ctx context.Context, id string, f *cmdutil.Factory) 
 		}
 		opts.Statuses = append(opts.Statuses, workorder.NetworkStatus(s))
 	}
-	l, err := f.Tasks().LearnNetwork(ctx, id, opts)
+	l, err := f.Projects().LearnNetwork(ctx, id, opts)
 	if err != nil {
 		return err
 	}

@@ -26,5 +26,5 @@ func runCompanion(ctx context.Context, f *cmdutil.Factory) error {
 	if !ok {
 		return app.Usagef(app.CompanionCommand + " is started by create")
 	}
-	return f.Tasks().ServeCompanion(ctx, f.Stdin, out, slog.New(slog.NewTextHandler(f.Stderr, nil)))
+	return f.Machine().ServeCompanion(ctx, f.Stdin, out, slog.New(slog.NewTextHandler(f.Stderr, nil)))
 }

@@ -84,8 +84,8 @@ func (o *runOptions) report(f *cmdutil.Factory, out app.TaskOutcome) error {
 	return cmdutil.Ended(res.Status, res.EndedBy)
 }
 
-// printRehearsal prints the plan of a run, or with --json its work order and what that was detected from, and everything that would refuse it before a
-// sandbox starts.
+// printRehearsal prints the plan of a run, and everything that would refuse it before a sandbox starts. With --json it prints the work
+// order in place of the plan, with what that was detected from.
 func (o *runOptions) printRehearsal(f *cmdutil.Factory, r app.Rehearsal) error {
 	for _, w := range r.Warnings {
 		fmt.Fprintln(f.Stderr, "warning: "+text.Clean(w))
