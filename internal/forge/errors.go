@@ -11,8 +11,9 @@ import (
 // Kind is the kind of an error, on which callers branch.
 type Kind string
 
+// Kinds of errors.
 const (
-	Unsupported Kind = "not-github"   // the remote is on no GitHub: a pull request is out of the question
+	Unsupported Kind = "not-github"   // the remote is not on a GitHub, so there is no pull request
 	Auth        Kind = "auth"         // no token, or one that is not accepted
 	Permission  Kind = "permission"   // the token is accepted and may not do this
 	NotFound    Kind = "not-found"    // it is not there, or the token may not see it

@@ -244,6 +244,7 @@ func (r Repo) environ() []string {
 // Kind classifies a failure of git by the user's next step.
 type Kind string
 
+// Kinds of failures.
 const (
 	KindOther       Kind = "other"
 	KindAuth        Kind = "authentication" // credential missing or wrong

@@ -15,6 +15,7 @@ import (
 // Transport is how a repository is reached.
 type Transport string
 
+// Transports of repositories.
 const (
 	TransportNone  Transport = ""      // there is no repository
 	TransportHTTP  Transport = "http"  // http or https

@@ -5,6 +5,7 @@ import "regexp"
 // Kind is the type of a value.
 type Kind int
 
+// Kinds of values.
 const (
 	Text     Kind = iota // any scalar, kept as written: `1.10` is "1.10", `yes` is "yes"
 	Boolean              // true or false

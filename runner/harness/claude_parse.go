@@ -316,7 +316,7 @@ func (p *claudeParser) End(e Exit) Outcome {
 		out.Reason, out.Code = p.halt, workorder.ReasonModelKey
 	case p.results == 0:
 		out.Reason = because("claude "+howItEnded(e)+" without a result", lastLine(e.Stderr))
-	case p.last.budget():
+	case p.last.subtype == "error_max_budget_usd" || p.last.terminal == "budget_exhausted":
 		out.Verdict, out.Reason = Budget, p.last.reason()
 	case p.last.isError || p.last.subtype != "success":
 		out.Reason = p.last.reason()
@@ -337,10 +337,6 @@ func (p *claudeParser) warnings() []string {
 		w = append(w, fmt.Sprintf("the cost is an estimate: claude-code has no price for model %q", name))
 	}
 	return w
-}
-
-func (r claudeResult) budget() bool {
-	return r.subtype == "error_max_budget_usd" || r.terminal == "budget_exhausted"
 }
 
 // reason returns the CLI's own explanation of an unsuccessful result.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Storage drivers, best first.
 const (
 	Overlay2    = "overlay2"
 	FuseOverlay = "fuse-overlayfs"

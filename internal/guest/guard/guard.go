@@ -92,7 +92,7 @@ func New(cfg Config) *Guard {
 	g := &Guard{
 		cfg: cfg, judged: make(chan struct{}, maxJudged), makeDir: makeDirAs,
 		streams: streams{conns: map[net.Conn]struct{}{}}, refusals: map[string]*workorder.Refusal{},
-		binds: &bindMounts{dir: cfg.Mounts, system: realMounter(), all: map[string]*bindMount{}},
+		binds: &bindMounts{dir: cfg.Mounts, system: mounter{prepareBindMounts, putBindMount, clearBindMount}, all: map[string]*bindMount{}},
 	}
 	g.sweeps = &sweeper{points: g.binds, ask: g.ask, asked: make(chan struct{}, 1), log: cfg.Log}
 	g.taken = func() ([]netip.Prefix, error) {

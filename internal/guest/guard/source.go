@@ -263,10 +263,6 @@ func passable(dir, gid int) error {
 	return nil
 }
 
-func realMounter() mounter {
-	return mounter{prepare: prepareBindMounts, put: putBindMount, clear: clearBindMount}
-}
-
 func prepareBindMounts(dir string) error {
 	if err := os.MkdirAll(dir, pointsMode); err != nil {
 		return err

@@ -44,6 +44,12 @@ type Init struct {
 	began time.Time     // when the stop was requested; zero if none was
 }
 
+func (i *Init) endWork() {
+	if err := i.KillAgent(); err != nil {
+		i.Log.Error("end the task's processes at the time limit", "error", err)
+	}
+}
+
 // limited fires when the time from one of the order's limits, plus more, has passed; never if there is no limit.
 func limited(limit func([]byte) time.Duration, order []byte, more time.Duration) <-chan time.Time {
 	if limit == nil {
@@ -141,9 +147,7 @@ func (i *Init) Run() int {
 				stopped = i.until(workorder.ShutdownIn(i.grace).Boot)
 			}
 		case <-worked:
-			if err := i.KillAgent(); err != nil {
-				i.Log.Error("end the task's processes at the time limit", "error", err)
-			}
+			i.endWork()
 		case <-overdue:
 			i.Log.Error("boot exceeds the maximum duration of a run; stopping it")
 			boot.signal(syscall.SIGTERM)

@@ -135,7 +135,11 @@ func (b *Tools) one(ctx context.Context, t *tool, want string) *Missing {
 		b.logf("%s %s: the image has %s", t.name, want, has)
 		return nil
 	}
-	miss.Sources = append(miss.Sources, SourceResult{Way: "image", Has: compact(has)})
+	image := SourceResult{Way: "image"}
+	if has != "" {
+		image.Has = []string{has}
+	}
+	miss.Sources = append(miss.Sources, image)
 	if kept := b.kept(ctx, t, r); kept != "" {
 		if err := b.link(t, kept); err == nil {
 			b.logf("%s %s: %s is there", t.name, want, kept)
@@ -241,10 +245,6 @@ func (b *Tools) home() string { return filepath.Join(b.Dir, ".home") }
 func (b *Tools) path() string { return filepath.Join(b.Dir, "bin") + ":" + b.Path }
 
 func (b *Tools) logf(format string, a ...any) { fmt.Fprintf(b.log, format+"\n", a...) }
-
-func compact(list ...string) []string {
-	return slices.DeleteFunc(list, func(s string) bool { return s == "" })
-}
 
 // table returns the sources of each tool, in the order of trying. The image and the content of Dir come first.
 func table() map[string]*tool {
