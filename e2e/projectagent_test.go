@@ -60,7 +60,7 @@ var initFiles = map[string]string{
 }
 
 const (
-	wrongProject = "name: app\nrepo: .\nvalidate:\n  test: make test # Makefile:1\n"
+	wrongProject = "name: app\nrepo: .\nlifecycle:\n  setup:\n    - make prepare # Makefile:4\nvalidate:\n  test: make test missing # Makefile:1\n"
 	rightProject = "name: app\nrepo: .\nlifecycle:\n  setup:\n    - make prepare # Makefile:4\nvalidate:\n  test: make test # Makefile:1\n"
 )
 
@@ -179,7 +179,7 @@ func TestProjectInitAgent(t *testing.T) {
 		u := initUser(t, initFiles)
 		c := u.run("", "project", "init", "--agent", "--json", "--rounds", "1", "--command", "exit 3")
 		r := c.agentReport(t)
-		if c.code != workorder.ExitTaskFailed || r.File != "" || len(r.Problems) != 1 || r.Problems[0].Key != "file" {
+		if c.code != workorder.ExitTaskFailed || r.File != "" || len(r.Problems) != 2 || r.Problems[0].Key != "file" || r.Problems[1].Key != "agent" {
 			t.Errorf("exit code %d, %+v", c.code, r)
 		}
 	})

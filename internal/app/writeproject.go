@@ -172,6 +172,9 @@ func (w *projectWriter) rounds(ctx context.Context) (err error) {
 		}
 		w.Accepted = len(w.Problems) == 0
 		if !w.Agent.Status.Worked() {
+			if !w.Accepted {
+				w.Problems = append(w.Problems, ProjectProblem{Key: "agent", Reason: w.Agent.Reasons.String()})
+			}
 			break
 		}
 		text = w.feedback()
