@@ -60,8 +60,9 @@ var initFiles = map[string]string{
 }
 
 const (
-	wrongProject = "name: app\nrepo: .\nlifecycle:\n  setup:\n    - make prepare # Makefile:4\nvalidate:\n  test: make test missing # Makefile:1\n"
-	rightProject = "name: app\nrepo: .\nlifecycle:\n  setup:\n    - make prepare # Makefile:4\nvalidate:\n  test: make test # Makefile:1\n"
+	initSetup    = "name: app\nrepo: .\nlifecycle:\n  setup:\n    - make prepare # Makefile:4\n"
+	wrongProject = initSetup + "validate:\n  test: make test missing # Makefile:1\n"
+	rightProject = initSetup + "validate:\n  test: make test # Makefile:1\n"
 )
 
 // initAgent is an agent that commits the first file, and once it is told that a check fails, the second one.
@@ -179,7 +180,8 @@ func TestProjectInitAgent(t *testing.T) {
 		u := initUser(t, initFiles)
 		c := u.run("", "project", "init", "--agent", "--json", "--rounds", "1", "--command", "exit 3")
 		r := c.agentReport(t)
-		if c.code != workorder.ExitTaskFailed || r.File != "" || len(r.Problems) != 2 || r.Problems[0].Key != "file" || r.Problems[1].Key != "agent" {
+		if c.code != workorder.ExitTaskFailed || r.File != "" || len(r.Problems) != 2 || r.Problems[0].Key != "file" ||
+			r.Problems[1].Key != "agent" {
 			t.Errorf("exit code %d, %+v", c.code, r)
 		}
 	})
@@ -248,7 +250,8 @@ func TestRealAgentsWriteAProjectFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The default model of Codex calls tools by code.
-	code := reply{Tool: "custom:exec", Input: map[string]string{"input": "const r = await tools.exec_command({cmd: " + string(quoted) + "}); text(r.output);"}}
+	script := "const r = await tools.exec_command({cmd: " + string(quoted) + "}); text(r.output);"
+	code := reply{Tool: "custom:exec", Input: map[string]string{"input": script}}
 	bash := reply{Tool: "Bash", Input: map[string]string{"command": write, "description": "write"}, Usage: use}
 	for _, row := range []struct {
 		harness, server, key, base string
@@ -295,7 +298,9 @@ func outerModel(t *testing.T, server string, replies ...reply) string {
 			t.Fatal(err)
 		}
 	}
-	p, err := proc.Start(t.Context(), proc.Spec{Argv: []string{"python3", "model.py", port, "script.json", "calls.jsonl"}, Dir: dir, Env: os.Environ()})
+	p, err := proc.Start(t.Context(), proc.Spec{
+		Argv: []string{"python3", "model.py", port, "script.json", "calls.jsonl"}, Dir: dir, Env: os.Environ(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
