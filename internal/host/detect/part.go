@@ -27,10 +27,12 @@ type part struct {
 // found is a check of a part.
 type found struct {
 	verdict
-	at  Position
-	job *job // nil for the convention
-	i   int  // the command of the job
-	env []Var
+	text    string // as a job has it
+	at      Position
+	job     *job // nil for the convention
+	i       int  // the command of the job
+	env     []Var
+	install string // how setup installs its program
 }
 
 // part reads an ecosystem of a directory, once.

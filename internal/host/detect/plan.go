@@ -163,25 +163,18 @@ func (p *plan) versions() {
 	}
 }
 
-// candidate is a check of a job.
-type candidate struct {
-	*step
-	job *job
-	i   int
-}
-
 // candidates lists the commands of jobs for a kind of check of a part, the simplest job first.
-func (p *plan) candidates(t *part, k kind) (all []candidate) {
+func (p *plan) candidates(t *part, k kind) (all []found) {
 	for _, j := range p.jobs {
 		for i := range j.commands {
 			c := &j.commands[i]
 			if c.kind == k && c.eco == t.eco && c.dir == t.d.dir {
-				all = append(all, candidate{c, j, i})
+				all = append(all, found{verdict: c.verdict, text: c.text, at: c.at, job: j, i: i, env: c.env, install: c.install})
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b candidate) int {
-		weight := func(c candidate) int {
+	slices.SortStableFunc(all, func(a, b found) int {
+		weight := func(c found) int {
 			w := len(c.job.services) + 2*len(special(c.env)) + 2*len(special(c.job.env))
 			if t.eco == &node && !strings.HasPrefix(c.text, t.label+" ") {
 				w += 50 // of another package manager than setup
@@ -257,7 +250,7 @@ func (p *plan) tested(dir string) bool {
 // choose chooses the checks of one kind of a part: the convention's, or the command of a job that covers as much.
 func (p *plan) choose(t *part, k kind, gated bool) (chosen []found) {
 	usual := slices.IndexFunc(t.checks, func(f found) bool { return f.kind == k })
-	var whole, narrow []candidate
+	var whole, narrow []found
 	for _, c := range p.candidates(t, k) {
 		switch {
 		case c.narrow, t.covers != nil && !t.covers(c.text):
@@ -266,25 +259,25 @@ func (p *plan) choose(t *part, k kind, gated bool) (chosen []found) {
 			whole = append(whole, c)
 		}
 	}
-	found := func(c candidate) found {
+	take := func(c found) found {
 		p.use(c.job)
 		if c.install != "" {
 			t.install(c.at, c.install)
 		}
-		return found{verdict: c.verdict, at: c.at, job: c.job, i: c.i, env: c.env}
+		return c
 	}
 	if k == kindTest {
-		return p.chooseTest(t, usual, whole, narrow, found)
+		return p.chooseTest(t, usual, whole, narrow, take)
 	}
 	tools := map[string]bool{}
 	for _, c := range whole {
 		if !tools[c.tool] && (usual < 0 || t.eco != &node || c.task || !gated) {
 			tools[c.tool] = true
-			chosen = append(chosen, found(c))
+			chosen = append(chosen, take(c))
 		}
 	}
 	if len(chosen) == 0 && len(whole) > 0 {
-		chosen = append(chosen, found(whole[0]))
+		chosen = append(chosen, take(whole[0]))
 	}
 	for _, c := range narrow {
 		p.omit(c.at, c.text, "it covers a part of the project")
@@ -308,49 +301,45 @@ func (p *plan) choose(t *part, k kind, gated bool) (chosen []found) {
 // outputs are directories that builds write, and that a repository should not have.
 var outputs = []string{"dist", "build", "out"}
 
-func (p *plan) chooseTest(t *part, usual int, whole, narrow []candidate, use func(candidate) found) []found {
-	choose := func(c candidate) found {
-		f := use(c)
+func (p *plan) chooseTest(t *part, usual int, whole, narrow []found, take func(found) found) []found {
+	choose := func(c found) found {
 		p.chosen = append(p.chosen, c.job)
 		p.prior[c.job] = max(p.prior[c.job], c.i)
-		return f
+		return take(c)
 	}
-	drop := func(all []candidate, why string) {
+	drop := func(all []found, why string) {
 		for _, c := range all {
 			p.omit(c.at, c.text, "%s", why)
 		}
 	}
 	// A script is the project's own word for its tests; another runner in a job only says what they need.
-	replaces := func(c candidate) bool {
+	replaces := func(c found) bool {
 		return usual < 0 || t.eco != &node || c.task && strings.HasPrefix(c.text, t.label+" ")
 	}
-	heavy := func(c candidate) bool { return len(c.job.services) > 0 }
-	var light []candidate
-	for _, c := range narrow {
-		if !heavy(c) && !c.job.aside && unitOnly.MatchString(c.text) {
-			light = append(light, c)
-		}
+	heavy := func(c found) bool { return len(c.job.services) > 0 }
+	isLight := func(c found) bool { return !heavy(c) && !c.job.aside && unitOnly.MatchString(c.text) }
+	light := slices.IndexFunc(narrow, isLight)
+	part := func(c found) []found {
+		f := choose(c)
+		f.tool, f.narrow = extra(f.command), true
+		return []found{f}
 	}
 	switch {
 	case len(whole) > 0:
 		drop(narrow, "it covers a part of the tests")
-		c := whole[0]
-		if i := slices.IndexFunc(whole, replaces); i >= 0 && replaces(whole[i]) {
+		if i := slices.IndexFunc(whole, replaces); i >= 0 {
 			return []found{choose(whole[i])}
 		}
-		choose(c)
-		f := t.checks[usual]
+		c, f := choose(whole[0]), t.checks[usual]
 		f.env, f.job, f.i = c.env, c.job, c.i
 		return []found{f}
-	case len(light) > 0 && slices.ContainsFunc(narrow, heavy):
+	case light >= 0 && slices.ContainsFunc(narrow, heavy):
 		if usual >= 0 {
 			p.omit(t.checks[usual].at, t.checks[usual].command, "the jobs run its parts, and some need services")
 		}
-		rest := slices.DeleteFunc(narrow, func(c candidate) bool { return slices.Contains(light, c) })
-		drop(rest, "it needs services that other tests do not")
-		f := choose(light[0])
-		f.tool, f.narrow = extra(f.command), true
-		return []found{f}
+		chosen := part(narrow[light])
+		drop(slices.DeleteFunc(narrow, isLight), "it needs services that other tests do not")
+		return chosen
 	case usual >= 0 && p.below(t) != "":
 		p.omit(t.checks[usual].at, t.checks[usual].command, "the pipelines run the tests in %s", p.below(t))
 		return nil
@@ -362,7 +351,7 @@ func (p *plan) chooseTest(t *part, usual int, whole, narrow []candidate, use fun
 			p.prior[j] = len(j.commands)
 			p.use(j)
 			f.job = j
-		} else if i := slices.IndexFunc(narrow, func(c candidate) bool { return !c.job.aside }); t.covers != nil && i >= 0 {
+		} else if i := slices.IndexFunc(narrow, func(c found) bool { return !c.job.aside }); t.covers != nil && i >= 0 {
 			choose(narrow[i])
 		}
 		return []found{f}
@@ -370,9 +359,7 @@ func (p *plan) chooseTest(t *part, usual int, whole, narrow []candidate, use fun
 		drop(narrow, "it covers a part of the tests")
 	case len(narrow) > 0:
 		drop(narrow[1:], "it covers a part of the tests")
-		f := choose(narrow[0])
-		f.tool, f.narrow = extra(f.command), true
-		return []found{f}
+		return part(narrow[0])
 	}
 	return nil
 }
