@@ -67,7 +67,7 @@ var (
 	needsRust    = regexp.MustCompile(`(?m)^\s*(?:requires\s*=\s*\[.*)?["'](?:setuptools-rust|maturin)\b`)
 	toxArguments = regexp.MustCompile(`\{posargs(?::[^}]*)?\}`)
 	pythonLine   = regexp.MustCompile(`(?m)^requires-python\s*=\s*"([^"\n]+)"`)
-	usesPytest   = regexp.MustCompile(`(?i)\bpytest\b`)
+	usesPytest   = regexp.MustCompile(`(?i)\bpy\.?test\b`)
 	usesUnittest = regexp.MustCompile(`(?m)^(?:import|from) unittest\b`)
 	projectTable = regexp.MustCompile(`(?m)^\[(?:project|tool\.poetry)\]`)
 	buildTable   = regexp.MustCompile(`(?m)^\[build-system\]`)
