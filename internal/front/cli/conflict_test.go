@@ -44,7 +44,7 @@ func TestConflictWithOwn(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(r.state, tid)); err != nil {
 		t.Fatal(err)
 	}
-	r.want(workorder.ExitBox, "`sandbox-agent gc`", create()...)
+	r.want(workorder.ExitBox, "sandbox-agent gc", create()...)
 	r.want(0, "sandbox-agent-"+tid, "gc")
 	r.silent = false
 	r.want(0, "success", ifExists()...)

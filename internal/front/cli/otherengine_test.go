@@ -44,7 +44,7 @@ func TestOtherEngine(t *testing.T) {
 	r.want(workorder.ExitBox, " another ", "result", tid)
 	// Old engines share the id with the other ones of their machine.
 	r.fake.Details.ID, r.fake.Details.RootDir = there.Details.ID, "/second"
-	r.want(workorder.ExitBox, " fake /second ", "result", tid)
+	r.want(workorder.ExitBox, " fake /second", "result", tid)
 	if rec, err := taskstore.New(r.state).Load(tid); err != nil || rec.Collected {
 		t.Errorf("%+v, %v", rec, err)
 	}

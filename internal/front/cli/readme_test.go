@@ -182,7 +182,7 @@ func TestReadmeCommands(t *testing.T) {
 	}
 	walk(root)
 	// Flags of other programs that the pages mention.
-	others := []string{"--add", "--global", "--privileged", "--userns", "--rm", "--refs", "--delete", "--init"}
+	others := []string{"--add", "--format", "--unshallow", "--global", "--privileged", "--userns", "--rm", "--refs", "--delete", "--init"}
 	for path, text := range pages(t) {
 		if path == "docs/attacks.md" { // it quotes what an agent tried with other programs
 			continue
