@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
+// Login is the login of a harness.
 type Login struct {
 	Harness string
 	Name    string // of the variable that gets the token
@@ -27,7 +28,9 @@ type Login struct {
 // Ref is the login's reference in a project file.
 func (l *Login) Ref() string { return projects.SecretLogin + "://" + l.Harness }
 
-var ErrNoLogin = errors.New("there is no login") // of the harness on this machine
+// ErrNoLogin means that this machine has no login of the harness.
+// ErrNoLogin means that this machine has no login of the harness.
+var ErrNoLogin = errors.New("there is no login")
 
 // ExpiredError is returned for an expired login.
 type ExpiredError struct{ Login *Login }

@@ -89,7 +89,6 @@ func (b *Builder) Build(ctx context.Context, d Definition, dir string) (err erro
 	return os.RemoveAll(old)
 }
 
-// replaceable returns an error if a directory must not be replaced.
 func replaceable(dir string) error {
 	list, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(list) == 0 {
@@ -108,7 +107,7 @@ func replaceable(dir string) error {
 
 // fill writes an artifact into dir, which is renamed to the path to.
 func (b *Builder) fill(ctx context.Context, d *Definition, dir, to string) error {
-	p, err := d.environment(dir)
+	p, err := d.preset(dir)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,6 @@ const (
 	defaultMemoryMB     = code.DefaultMemoryBytes >> 20
 )
 
-// keys are the keys of a definition.
 var keys = func() *yamlkeys.Schema {
 	text, number := &yamlkeys.Schema{Kind: yamlkeys.Text}, &yamlkeys.Schema{Kind: yamlkeys.Number, Max: maxNumber}
 	list := &yamlkeys.Schema{Kind: yamlkeys.List, Item: text}
@@ -109,7 +108,7 @@ func (d *Definition) check() error {
 		" "), m) {
 		errs = append(errs, fmt.Errorf("project_mount %s: use a folder that the jail does not have", m))
 	}
-	if _, err := d.environment(""); err != nil {
+	if _, err := d.preset(""); err != nil {
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -49,7 +49,7 @@ const (
 	modePipe     = "pipe"
 )
 
-// Metadata is metadata.json.
+// Metadata is the content of metadata.json.
 type Metadata struct {
 	Name        string `json:"name"`
 	Backend     string `json:"backend"`
@@ -95,7 +95,7 @@ func Read(dir string) (code.Preset, error) {
 	case !st.Mode().IsRegular() || st.Mode().Perm()&0o111 == 0:
 		errs = append(errs, fmt.Errorf("%s is no program that can be run", runFile))
 	}
-	p, err := m.environment(dir)
+	p, err := m.preset(dir)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return code.Preset{}, err
 	}
@@ -233,7 +233,6 @@ func unknownKeys(values map[string]json.RawMessage, t reflect.Type, within strin
 	return unknown
 }
 
-// check returns the mistakes of the metadata.
 func (m Metadata) check() error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -261,7 +260,7 @@ func (m Metadata) check() error {
 	return errors.Join(errs...)
 }
 
-func (m Metadata) environment(source string) (code.Preset, error) {
+func (m Metadata) preset(source string) (code.Preset, error) {
 	p := code.Preset{
 		Name: m.Name, Source: source, Description: m.Description, Runtime: sandbox.Runtime(cmp.Or(m.Backend, string(sandbox.RuntimeJail))),
 		Timeout: Seconds(m.TimeoutSeconds), MemoryBytes: m.MemoryMB << 20,

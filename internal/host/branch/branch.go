@@ -23,6 +23,7 @@ import (
 // Folder is the directory of the bare repositories, in the state directory.
 const Folder = "repos"
 
+// Names in repositories.
 const (
 	Remote = "sandbox"       // the name of the bare repository as a remote of the user's repository
 	notes  = "sandbox-agent" // the notes ref that records the commands of each commit
@@ -50,6 +51,7 @@ type Store struct{ dir string }
 // New returns the Store of a state directory. It creates nothing.
 func New(state string) *Store { return &Store{filepath.Join(state, Folder)} }
 
+// Branch is the branch of one sandbox.
 type Branch struct {
 	Sandbox string // the sandbox's name, and the branch's in the bare repository
 	repo
@@ -61,6 +63,7 @@ type repo struct {
 	dir  string
 }
 
+// Clone is a sandbox's clone of the user's repository, whose changes are saved.
 type Clone struct {
 	*Branch
 	in       ExecFunc
@@ -111,6 +114,7 @@ func (s *Store) Find(ctx context.Context, sandbox, repo string) (*Branch, error)
 	)
 }
 
+// Info is a row of List.
 type Info struct {
 	*Branch `json:"-"`
 	Name    string    `json:"name"`

@@ -162,6 +162,7 @@ func (t *Target) made(ctx context.Context) bool {
 	return err == nil && strings.TrimSpace(string(of)) == t.Of
 }
 
+// ErrConflict means that changes conflict.
 var ErrConflict = errors.New("merge conflict")
 
 // Apply merges the changes into index and working tree without a commit, and returns the changed files. On an error,
@@ -256,9 +257,11 @@ func (t *Target) Merge(ctx context.Context, message string) (without bool, err e
 
 func (t *Target) tree(what string) error {
 	if t.repo.Bare {
-		return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s: %s has no working tree", what, t.repo.Path), "clone the repository, and run the command there")
+		return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s: %s has no working tree", what, t.repo.Path),
+			"clone the repository, and run the command there")
 	}
 	return nil
 }
 
+// Path returns the top of the repository.
 func (t *Target) Path() string { return t.repo.Path }

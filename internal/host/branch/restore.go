@@ -77,6 +77,7 @@ func (b *Branch) StartOver(ctx context.Context) error {
 	return nil
 }
 
+// ErrTagExists means that the branch has a checkpoint of that name.
 var ErrTagExists = errors.New("a checkpoint of that name exists")
 
 // Tag marks the last save with a commit and with the tag SANDBOX/NAME in the bare repository. The tag survives the branch's deletion.
@@ -117,6 +118,7 @@ func (b *Branch) Title(ctx context.Context) string {
 	return title
 }
 
+// SetTitle changes the sandbox's title.
 func (b *Branch) SetTitle(ctx context.Context, title string) error {
 	if !b.there(ctx) {
 		return fmt.Errorf("sandbox %s: %w", b.Sandbox, ErrNotFound)

@@ -56,6 +56,7 @@ type CommandRecord struct {
 	Subject  string        `json:"-"`             // first line of the commit message if no command ran
 }
 
+// SaveResult is the outcome of a save.
 type SaveResult struct {
 	Commit   string    // the new commit; "" if nothing has changed
 	Unsaved  []Unsaved `json:"Left"`
@@ -233,7 +234,6 @@ func line(s string) string {
 	return text.Runes(text.Clean(first), maxName)
 }
 
-// noteAuthor is the author of notes and records.
 var noteAuthor = []string{
 	"GIT_AUTHOR_NAME=sandbox-agent", "GIT_AUTHOR_EMAIL=sandbox-agent@localhost", "GIT_COMMITTER_NAME=sandbox-agent",
 	"GIT_COMMITTER_EMAIL=sandbox-agent@localhost",
@@ -430,7 +430,8 @@ func (b *repo) take(ctx context.Context, r io.Reader, from string, trees []strin
 	)
 	if err = cmp.Or(pack.Refused(), err); err != nil {
 		b.sweep()
-		return fmt.Errorf("pack refused; saves fail until the offending files or commits are removed from the clone: %w: %s", err, strings.TrimSpace(said))
+		return fmt.Errorf("pack refused; saves fail until the offending files or commits are removed from the clone: %w: %s", err,
+			strings.TrimSpace(said))
 	}
 	for _, tree := range trees {
 		if kind, err := b.line(ctx, "cat-file", "-t", tree); err != nil || kind != "tree" {

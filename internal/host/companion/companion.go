@@ -29,6 +29,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
+// Names and limits.
 const (
 	LogFile       = "companion.log"        // in the task's directory
 	startTimeout  = 15 * time.Second       // until the companion listens

@@ -111,6 +111,7 @@ func (f *Finder) appCredential(ctx context.Context, remote string) (*workorder.G
 	return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("use the GitHub App: %w", err), "check "+appID+" and its key")
 }
 
+// ForgeToken is a token for the API of a forge.
 type ForgeToken struct {
 	Token string // empty if there is none
 	From  string // its source: a variable, or a program
@@ -152,9 +153,8 @@ func (f *Finder) Forge(ctx context.Context, repo string, pr *workorder.PullReque
 	case cred == nil:
 		return ForgeToken{}, nil
 	case readable(api) && (foreign || !readable(u)):
-		return ForgeToken{}, exiterr.New(workorder.ExitGit, fmt.Errorf("pr.api_url is plain HTTP to %s: the token would be readable on the network",
-			api.Host),
-			"use https:// in the project file")
+		return ForgeToken{}, exiterr.New(workorder.ExitGit, fmt.Errorf(
+			"pr.api_url is plain HTTP to %s: the token would be readable on the network", api.Host), "use https:// in the project file")
 	}
 	return ForgeToken{Token: cred.Token, From: from, Renew: cred.Renew}, nil
 }

@@ -319,7 +319,6 @@ type unpacked struct {
 	dir string
 }
 
-// PackfileWriter implements storer.PackfileWriter.
 func (s *unpacked) PackfileWriter() (io.WriteCloser, error) {
 	r, w := io.Pipe()
 	done := make(chan error, 1)

@@ -22,6 +22,7 @@ const RedisVariable = "REDIS_IMAGE"
 // DockerPart is a part of the checks that needs its own box.
 type DockerPart string
 
+// Parts of the checks.
 const (
 	Lazy     DockerPart = "lazy"     // the first command starts the engine
 	Services DockerPart = "services" // needs a running service redis of the image in RedisVariable

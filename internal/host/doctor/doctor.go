@@ -22,6 +22,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
+// Status is the result of a check.
 type Status string // of a check
 
 // Statuses. Only Fail means that runs will not work.
@@ -31,7 +32,7 @@ const (
 	Fail Status = "fail"
 )
 
-// Check is the result of one check.
+// Check is a check with its result.
 type Check struct {
 	Name    string `json:"name"`
 	Status  Status `json:"status"`

@@ -78,7 +78,10 @@ var promises = []promise{
 	{name: "what a command leaves behind stays", try: leaves},
 	{name: "the guest's socket and memory are out of reach", try: guestHidden},
 	{name: "no process gains privileges", try: succeeds(`grep -q '^NoNewPrivs:.1$' /proc/self/status`)},
-	{name: "no process of the machine is in sight", needs: runtime.CapNetworkNone, try: succeeds(`test "$(ls -d /proc/[0-9]* | wc -l)" -lt 60`)},
+	{
+		name: "no process of the machine is in sight", needs: runtime.CapNetworkNone,
+		try: succeeds(`test "$(ls -d /proc/[0-9]* | wc -l)" -lt 60`),
+	},
 	{
 		name: "network none has the loopback alone", needs: runtime.CapNetworkNone, requires: Requirements{NetworkNone: true}, try: loopbackAlone,
 		tryGuest: refusesConnections,

@@ -133,8 +133,8 @@ func (f *finder) around(dir string) error {
 	}
 	for ; ; dir = filepath.Dir(dir) {
 		if bare(dir) {
-			return errors.New("it is a bare repository or inside a .git directory, whose hooks and settings run on this machine: mount it read-only, with " +
-				":ro, or take a clone, with --repo")
+			return errors.New("it is a bare repository or inside a .git directory, whose hooks and settings run on this machine: mount it " +
+				"read-only, with :ro, or take a clone, with --repo")
 		}
 		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
 			f.repos = append(f.repos, dir)
@@ -379,7 +379,6 @@ func bare(dir string) bool {
 	return has("HEAD") && (has("objects") && has("refs") || has("commondir"))
 }
 
-// below reports whether path is dir or in it.
 func below(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }

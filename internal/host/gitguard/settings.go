@@ -26,7 +26,6 @@ var programs = regexp.MustCompile(`(?i)^(` + strings.Join([]string{
 // included matches the settings that name another settings file.
 var included = regexp.MustCompile(`(?i)^(include\.path|includeif\..*\.path)$`)
 
-// entry is a setting and its file.
 type entry struct{ file, key, value string }
 
 // originEntries parses the output of `git config --list --null --show-origin` in dir.

@@ -109,6 +109,7 @@ func (h *Host) findLate(ctx context.Context, rec *taskstore.Record) *runtime.Ins
 // StopKind is how a run was ended from outside.
 type StopKind int
 
+// Outcomes of a stop.
 const (
 	NotStopped StopKind = iota
 	StoppedSoftly

@@ -43,6 +43,7 @@ type Images interface {
 		progress func(workorder.Event)) (workorder.Image, error)
 }
 
+// Remote checks the repository before a container is started for it.
 type Remote interface {
 	// Check verifies that the repository answers, accepts the credential, has the base (any branch if it is empty) and can
 	// have the branch target. It returns the full name of the base.
@@ -180,8 +181,8 @@ func (st starter) conflict(ctx context.Context, j *job.Job, rec *taskstore.Recor
 		return exiterr.New(workorder.ExitBox, fmt.Errorf("%w: %s is left over from a run that is not in this state directory", err, name),
 			"remove it with: sandbox-agent gc")
 	}
-	return exiterr.New(workorder.ExitGit, fmt.Errorf("%w: %s runs on this engine, started from another state directory (%s)", ErrTaskBusy, name,
-		boxes[i].Labels[workorder.LabelOwner]),
+	return exiterr.New(workorder.ExitGit, fmt.Errorf("%w: %s runs on this engine, started from another state directory (%s)",
+		ErrTaskBusy, name, boxes[i].Labels[workorder.LabelOwner]),
 		"wait for its end, or follow it with that state directory: sandbox-agent logs -f "+rec.TaskID)
 }
 

@@ -174,6 +174,7 @@ func bundle(ctx context.Context, dir, file string, more ...string) error {
 
 const bundleTimeout = 15 * time.Minute // for gigabytes
 
+// Submodule is a submodule of a commit.
 type Submodule struct {
 	Path   string // relative to the top
 	Commit string

@@ -24,6 +24,7 @@ const (
 	serviceGrace   = 2 * time.Second  // git's time for a cleanup after the client's disconnect
 )
 
+// Options configure a Handler.
 type Options struct {
 	Repo         string // Repo.Path
 	Token        string // the password; the user name is ignored

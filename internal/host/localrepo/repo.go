@@ -25,6 +25,7 @@ import (
 // gitTimeout bounds a git command. The slowest is `status` of a large tree on a cold disk.
 const gitTimeout = 60 * time.Second
 
+// Repo is a repository on this machine.
 type Repo struct {
 	Path    string // top of the working tree, or the bare repository
 	Bare    bool
@@ -72,7 +73,8 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 	if !r.Bare {
 		top, err := gitOut(ctx, abs, "rev-parse", "--show-toplevel")
 		if err != nil {
-			return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), "give the working tree, not its .git directory")
+			return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err),
+				"give the working tree, not its .git directory")
 		}
 		r.Path = strings.TrimSuffix(top, "\n")
 	}

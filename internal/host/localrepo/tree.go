@@ -58,7 +58,6 @@ func (e *entry) Mode() fs.FileMode          { return e.mode }
 func (e *entry) ModTime() time.Time         { return time.Time{} }
 func (e *entry) Sys() any                   { return nil }
 
-// ReadDir implements fs.ReadDirFS.
 func (t *tree) ReadDir(name string) ([]fs.DirEntry, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: "readdir", Path: name, Err: fs.ErrInvalid}
@@ -140,7 +139,6 @@ func parseEntry(line string) *entry {
 	return e
 }
 
-// Stat implements fs.StatFS.
 func (t *tree) Stat(name string) (fs.FileInfo, error) {
 	if name == "." {
 		return &entry{name: ".", mode: fs.ModeDir | 0o755}, nil
@@ -172,7 +170,6 @@ func (t *tree) find(name string) (*entry, error) {
 	return nil, fs.ErrNotExist
 }
 
-// Open implements fs.FS.
 func (t *tree) Open(name string) (fs.File, error) {
 	if name == "." {
 		list, err := t.ReadDir(name)
@@ -201,7 +198,6 @@ func (t *tree) Open(name string) (fs.File, error) {
 	return &opened{entry: e, Reader: bytes.NewReader(content)}, nil
 }
 
-// opened implements fs.ReadDirFile.
 type opened struct {
 	*bytes.Reader
 	entry *entry
@@ -261,7 +257,6 @@ func (t workTree) own(op, name string) error {
 	return nil
 }
 
-// Open implements fs.FS.
 func (t workTree) Open(name string) (fs.File, error) {
 	if err := t.own("open", name); err != nil {
 		return nil, err
@@ -269,10 +264,8 @@ func (t workTree) Open(name string) (fs.File, error) {
 	return t.files.Open(name)
 }
 
-// Stat implements fs.StatFS.
 func (t workTree) Stat(name string) (fs.FileInfo, error) { return t.stat("stat", name, fs.Stat) }
 
-// Lstat implements fs.ReadLinkFS.
 func (t workTree) Lstat(name string) (fs.FileInfo, error) { return t.stat("lstat", name, fs.Lstat) }
 
 func (t workTree) stat(op, name string, of func(fs.FS, string) (fs.FileInfo, error)) (fs.FileInfo, error) {
@@ -285,7 +278,6 @@ func (t workTree) stat(op, name string, of func(fs.FS, string) (fs.FileInfo, err
 	return of(t.files, name)
 }
 
-// ReadLink implements fs.ReadLinkFS.
 func (t workTree) ReadLink(name string) (string, error) {
 	if err := t.own("readlink", name); err != nil {
 		return "", err
@@ -293,7 +285,6 @@ func (t workTree) ReadLink(name string) (string, error) {
 	return fs.ReadLink(t.files, name)
 }
 
-// ReadDir implements fs.ReadDirFS.
 func (t workTree) ReadDir(name string) ([]fs.DirEntry, error) {
 	if err := t.own("readdir", name); err != nil {
 		return nil, err

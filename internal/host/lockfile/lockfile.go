@@ -58,6 +58,7 @@ func try(path string) (*flock.Flock, error) {
 	return nil, err
 }
 
+// Release releases the lock.
 func (l *Lock) Release() { _ = l.f.Unlock() }
 
 // Remove removes the file and releases the lock. A waiting process creates the file again.

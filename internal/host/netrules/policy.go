@@ -306,9 +306,7 @@ func (r Run) Restricted() bool {
 	return r.Result != nil && r.Result.Network != nil && r.Result.Network.Mode != workorder.NetworkFull
 }
 
-func place(h workorder.NetworkHost) string {
-	return fmt.Sprintf("%s %d %s", h.Host, h.Port, h.Status)
-}
+func place(h workorder.NetworkHost) string { return fmt.Sprintf("%s %d %s", h.Host, h.Port, h.Status) }
 
 // hostOf parses an event, whose Name is host:port or a host.
 func hostOf(e workorder.Event) (workorder.NetworkHost, bool) {

@@ -36,6 +36,7 @@ func Listen(ctx context.Context, port int, dial func(context.Context) (net.Conn,
 // Addr returns 127.0.0.1:port.
 func (e *Endpoint) Addr() string { return e.l.Addr().String() }
 
+// Port returns the port of Addr.
 func (e *Endpoint) Port() int {
 	if a, ok := e.l.Addr().(*net.TCPAddr); ok {
 		return a.Port
@@ -111,6 +112,7 @@ func (e *Endpoint) drop(c net.Conn) {
 	delete(e.on, c)
 }
 
+// Close ends the endpoint and its connections.
 func (e *Endpoint) Close() error {
 	e.end()
 	err := e.l.Close()

@@ -177,6 +177,7 @@ func (k *Forwarder) Ensure(ctx context.Context) error {
 	return err
 }
 
+// Alive reports whether the port forwarder of a sandbox is running.
 func Alive(dir string) bool {
 	h, err := readHeld(dir)
 	return err == nil && h.Process.Alive()

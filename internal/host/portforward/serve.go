@@ -105,7 +105,6 @@ func (s *server) follow(ctx context.Context) (more bool, err error) {
 	return true, write(s.dir, heldFile, h)
 }
 
-// held returns the endpoint that serves p, or nil.
 func (s *server) held(p Port) *Endpoint {
 	for at, e := range s.on {
 		if at.Port == p.Port && (p.Local == 0 || at.Local == p.Local) {

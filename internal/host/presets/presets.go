@@ -38,11 +38,8 @@ type Problem struct {
 	Reason string `json:"reason"`
 }
 
-func (p Problem) Error() string {
-	return fmt.Sprintf("preset %s (%s): %v", p.Name, p.Source, p.Err)
-}
+func (p Problem) Error() string { return fmt.Sprintf("preset %s (%s): %v", p.Name, p.Source, p.Err) }
 
-// Unwrap returns the reason.
 func (p Problem) Unwrap() error { return p.Err }
 
 // Registry has the presets. Its methods may be called concurrently.

@@ -31,6 +31,7 @@ const (
 	labelFrom     = "sandbox-agent.image.from"
 )
 
+// Limits of prepared images.
 const (
 	PreparedAge     = 30 * 24 * time.Hour // after it the image is replaced, for security updates
 	maxPrepared     = 8 << 30             // bytes of installed files

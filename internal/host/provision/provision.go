@@ -51,6 +51,7 @@ type Engine interface {
 	ImageImport(ctx context.Context, src imagetypes.ImportSource, ref string, o imagetypes.ImportOptions) (io.ReadCloser, error)
 }
 
+// Options select the image.
 type Options struct {
 	Image   string // the user's choice; "" means the default image
 	Version string // of the CLI, part of the default image's name
@@ -109,7 +110,6 @@ func EnsureSmall(ctx context.Context, engine Engine, o Options) (workorder.Image
 	return ensure(ctx, engine, o, src, arch)
 }
 
-// ensure is Ensure for an image from src.
 func ensure(ctx context.Context, engine Engine, o Options, src *image.Source, arch string) (workorder.Image, error) {
 	hash, err := src.Hash()
 	if err != nil {

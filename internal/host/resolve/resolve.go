@@ -250,6 +250,7 @@ func (g *Resolved) TargetFree(ctx context.Context) error {
 	return g.Local.Free(ctx, g.Job.Order.TargetBranch)
 }
 
+// Order makes the job.
 func (g *Resolved) Order(in projects.OrderInput) error {
 	p := g.Project
 	order, err := p.Order(in)

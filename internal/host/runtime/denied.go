@@ -12,6 +12,7 @@ func (e *DeniedError) Error() string { return "permission denied for the socket 
 
 func (e *DeniedError) Unwrap() error { return ErrUnavailable }
 
+// Hint says how to get access.
 func (e *DeniedError) Hint() string {
 	if e.Group == "" {
 		return fmt.Sprintf(

@@ -32,6 +32,7 @@ type AttemptFilter struct {
 	ID string // empty for a record of an older version, whose box has no such label
 }
 
+// Instances returns the instances of the attempt.
 func (a AttemptFilter) Instances(ctx context.Context, labels map[string]string) ([]Instance, error) {
 	if labels = maps.Clone(labels); a.ID != "" {
 		labels[workorder.LabelAttempt] = a.ID

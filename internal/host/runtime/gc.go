@@ -10,8 +10,10 @@ func (b Instance) Leftover(now time.Time) bool {
 	return !b.Running() && (b.State != "created" || now.Sub(b.Created) >= NeverStarted)
 }
 
+// GCKind is a kind of action of gc.
 type GCKind string
 
+// Actions for tasks and their leftovers.
 const (
 	GCCollect      GCKind = "collect"       // the result of a box, and remove the box
 	GCMend         GCKind = "mend"          // the record of a task whose output a killed command was moving
@@ -21,6 +23,7 @@ const (
 	GCRemoveImage  GCKind = "remove image"
 )
 
+// Actions for standalone sandboxes.
 const (
 	GCRemoveSandbox   GCKind = "remove sandbox" // never started, or a session that has ended
 	GCWriteRecord     GCKind = "keep record"

@@ -69,6 +69,7 @@ type ImageEnsurer interface {
 	EnsureImage(ctx context.Context, name string, spec *workorder.BoxSpec, progress func(line string)) error
 }
 
+// Volumes manages the engine's volumes.
 type Volumes interface {
 	// Volumes lists the unused volumes with all the labels.
 	Volumes(ctx context.Context, labels map[string]string) ([]Volume, error)
@@ -76,12 +77,14 @@ type Volumes interface {
 	RemoveVolume(ctx context.Context, name string) error
 }
 
+// Volume is a volume of the engine.
 type Volume struct {
 	Name    string
 	Labels  map[string]string
 	Created time.Time
 }
 
+// Prober runs a command in a temporary container.
 type Prober interface {
 	// Probe runs a command in a temporary box with a task's confinement, and returns its output. The error is the engine's if
 	// the box did not start.

@@ -62,6 +62,7 @@ const (
 	CapRemoteRepository  Capability = "remote_repository" // a checkout of another machine's repository
 )
 
+// Labels of standalone sandboxes.
 const (
 	LabelSandbox = "sandbox-agent.sandbox" // has the name of a standalone sandbox
 	// LabelSnapshot is of images that are files of such sandboxes, and has the snapshot's name.
@@ -143,4 +144,5 @@ var ErrNotStarted = errors.New("creation not completed")
 // ErrExited means that the sandbox has no running guest. The sandbox may still exist.
 var ErrExited = errors.New("exited")
 
+// ErrInvalidMount means that a mount is not possible.
 var ErrInvalidMount = errors.New("invalid mount")

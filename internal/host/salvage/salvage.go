@@ -1,4 +1,5 @@
-// Package salvage copies commits and files out of a stopped, untrusted box: it copies only git objects, recomputes their ids and reads no git settings.
+// Package salvage copies commits and files out of a stopped, untrusted box. It copies only git objects, recomputes their
+// ids and reads no git settings.
 package salvage
 
 import (
@@ -21,6 +22,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
+// Limits of one operation.
 const (
 	Limit      = 10 * time.Minute // of the whole operation: a gigabyte takes a minute on a slow disk
 	maxBytes   = 8 << 30          // so that a box cannot fill this machine's disk

@@ -43,6 +43,7 @@ type Record struct {
 // Dir is the directory of a sandbox, which need not exist.
 func (s *Store) Dir(name string) string { return filepath.Join(s.dir, name) }
 
+// Save writes a sandbox's record.
 func (s *Store) Save(name string, rec Record) error {
 	b, err := json.Marshal(rec)
 	if err != nil {

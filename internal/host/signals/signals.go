@@ -45,7 +45,6 @@ func (w *signalState) hear(sig os.Signal, now time.Time) action {
 	return w.last
 }
 
-// ending returns the signals that end this command.
 func ending() (list []os.Signal) {
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		// nohup, or a shell that starts a background job, may ignore it.

@@ -56,4 +56,5 @@ func (l *LogFile) Write(b []byte) (int, error) {
 	return l.f.Write(b)
 }
 
+// Close closes the file.
 func (l *LogFile) Close() error { return l.f.Close() }

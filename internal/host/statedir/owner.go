@@ -99,7 +99,8 @@ func readOwner(path string) (o Owner, err error) {
 		err = errors.New("it names none")
 	}
 	if err != nil {
-		return Owner{}, fmt.Errorf("the owner of the state directory is damaged: %s: %w: remove the file when none of its sandboxes runs", path, err)
+		return Owner{}, fmt.Errorf("the owner of the state directory is damaged: %s: %w: remove the file when none of its sandboxes runs",
+			path, err)
 	}
 	return o, nil
 }

@@ -14,6 +14,7 @@ type Process struct {
 	Boot  string `json:"boot,omitempty"`
 }
 
+// ProcessOf returns the process with that id.
 func ProcessOf(pid int) *Process { return &Process{PID: pid, Start: startTime(pid), Boot: bootID()} }
 
 // Alive reports whether this process still runs. Without a start time it is false, because the id may be reused.

@@ -16,6 +16,7 @@ type Settings struct {
 	Security Security
 }
 
+// Security are the settings of isolation.
 type Security struct {
 	RequireSandbox bool // refuses sandboxes without isolation; the default
 }

@@ -289,6 +289,7 @@ func backOff(ended time.Time, times int, now time.Time) time.Time {
 	return at
 }
 
+// Waits for other commands.
 const (
 	// LockPause is the pause between two tries to lock a task that another command is deciding on.
 	LockPause = 100 * time.Millisecond
@@ -317,6 +318,7 @@ func LockTimeoutError(ctx context.Context, lockPath, id string) error {
 	return ErrInterrupted
 }
 
+// Pause waits for d, or until ctx ends.
 func Pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

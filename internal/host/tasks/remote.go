@@ -86,6 +86,7 @@ func (r *Remote) result() *workorder.Result {
 // Verb is the kind of a request.
 type Verb string
 
+// Kinds of requests.
 const (
 	Create   Verb = "create"
 	Continue Verb = "continue"

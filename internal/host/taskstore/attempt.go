@@ -53,9 +53,7 @@ func (r *Record) Begun() time.Time {
 }
 
 // Resumable reports whether the task can continue without a change by the user.
-func (r *Record) Resumable() bool {
-	return r.Collected && r.Mode.Resumable(r.Status, r.EndedBy)
-}
+func (r *Record) Resumable() bool { return r.Collected && r.Mode.Resumable(r.Status, r.EndedBy) }
 
 // At returns the record as attempt number left it, or r if number is 0. The result must not be saved.
 func (r *Record) At(number int) (*Record, error) {
@@ -162,10 +160,9 @@ func moveAll(from, to string) error {
 }
 
 // Attempts returns all attempts, oldest first.
-func (r *Record) Attempts() []Attempt {
-	return append(append([]Attempt{}, r.PastAttempts...), r.as())
-}
+func (r *Record) Attempts() []Attempt { return append(append([]Attempt{}, r.PastAttempts...), r.as()) }
 
+// Knows reports whether the record has the attempt.
 func (r *Record) Knows(attemptID string) bool {
 	return slices.ContainsFunc(r.Attempts(), func(a Attempt) bool { return a.ID == attemptID })
 }

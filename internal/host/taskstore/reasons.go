@@ -29,6 +29,7 @@ func (r *Record) UnmarshalJSON(b []byte) error {
 	return err
 }
 
+// MarshalJSON is Record.MarshalJSON for an attempt.
 func (a Attempt) MarshalJSON() ([]byte, error) {
 	type plain Attempt // without this method
 	return json.Marshal(struct {
@@ -37,6 +38,7 @@ func (a Attempt) MarshalJSON() ([]byte, error) {
 	}{plain(a), a.Reasons.Legacy()})
 }
 
+// UnmarshalJSON is Record.UnmarshalJSON for an attempt.
 func (a *Attempt) UnmarshalJSON(b []byte) error {
 	type plain Attempt // without this method
 	both := struct {

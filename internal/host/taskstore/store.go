@@ -29,6 +29,7 @@ const (
 // syncDir is a variable for tests.
 var syncDir = statedir.SyncDir
 
+// Store is a state directory.
 type Store struct{ dir string }
 
 // Record describes a task. The fields of a run describe the last attempt.
@@ -166,6 +167,7 @@ func (s *Store) Save(r *Record) error {
 	return statedir.WriteFile(filepath.Join(s.TaskDir(r.TaskID), recordFile), append(b, '\n'), 0o600)
 }
 
+// Load reads the record of a task.
 func (s *Store) Load(id string) (*Record, error) {
 	path := filepath.Join(s.TaskDir(id), recordFile)
 	b, err := os.ReadFile(path)
@@ -309,6 +311,7 @@ func (s *Store) Locked(id string) bool {
 // Stop is a request to end a run that another process may follow.
 type Stop string
 
+// Kinds of stops.
 const (
 	StopSoft Stop = "soft" // the agent ends its turn
 	StopKill Stop = "kill" // at once

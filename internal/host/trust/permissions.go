@@ -46,8 +46,8 @@ func Permissions(p *projects.Project, u UserOverrides) (list []Permission) {
 	case !u.Own(p.Repo):
 		add("repo", p.Repo, "a repository other than the file's own is given to its commands, and your git token to its server")
 	case u.Token && p.Transport() != projects.TransportLocal:
-		add("repo", p.Repo, "SANDBOX_AGENT_GIT_TOKEN is sent to this server, and only the repository's own .git/config says that the repository comes "+
-			"from there")
+		add("repo", p.Repo, "SANDBOX_AGENT_GIT_TOKEN is sent to this server, and only the repository's own .git/config says that the "+
+			"repository comes from there")
 	case p.Transport() != projects.TransportLocal:
 		const why = "your credential for it is used, and only the repository's own .git/config says that the repository comes from there: " +
 			"it has no commit that the remote has now (run `git fetch` if it is your clone), or it borrows its objects"

@@ -79,6 +79,7 @@ func (r *FileReader) Read(p []byte) (int, error) {
 // End returns the guest's summary after the end.
 func (r *FileReader) End() wire.TransferSummary { return r.end }
 
+// Close ends the request.
 func (r *FileReader) Close() error { return r.answer.Body.Close() }
 
 func (f Files) content(ctx context.Context, path string, q FileQuery) (*FileReader, error) {
@@ -228,4 +229,5 @@ func (w *Watch) Next() (change wire.Change, err error) {
 	}
 }
 
+// Close ends the watch.
 func (w *Watch) Close() error { return w.body.Close() }

@@ -100,7 +100,8 @@ func (w *Worktree) Guard(ctx context.Context) error {
 		err = fmt.Errorf("git's settings name %s", found[0])
 	}
 	if err != nil {
-		return fmt.Errorf("git in %s would run files that the sandbox can write: %w: remove the setting, or take a clone, with --repo", w.Tree(), err)
+		return fmt.Errorf("git in %s would run files that the sandbox can write: %w: remove the setting, or take a clone, with --repo",
+			w.Tree(), err)
 	}
 	return nil
 }

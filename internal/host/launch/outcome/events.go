@@ -97,6 +97,7 @@ func (r *Recorder) line(b []byte) {
 	r.Show(e)
 }
 
+// Close flushes the record to the disk.
 func (r *Recorder) Close() error {
 	err := errors.Join(r.Err, r.f.Sync(), r.f.Close())
 	if err != nil {
@@ -159,6 +160,7 @@ func NoteHostEvent(dir string, e workorder.Event) error {
 	return errors.Join(err, f.Close())
 }
 
+// HostEvents reads the host's own events.
 func HostEvents(dir string) (list []workorder.Event, err error) {
 	f, err := os.Open(filepath.Join(dir, HostEventsFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -81,6 +81,7 @@ func applyEvent(res *workorder.Result, rec *taskstore.Record, e workorder.Event,
 	}
 }
 
+// Saves summarises the saves in the record of a box.
 type Saves struct {
 	Good workorder.Event // the last successful save
 	Bad  workorder.Event // the last failed save after Good

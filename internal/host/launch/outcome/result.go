@@ -46,6 +46,7 @@ func LostEnding(code workorder.ReasonCode, detail string) workorder.Ending {
 	return workorder.Ending{Status: workorder.StatusLost, EndedBy: workorder.EndedByHost, Reasons: workorder.Because(code, "%s", detail)}
 }
 
+// WriteResult writes the result of an attempt.
 func WriteResult(rec *taskstore.Record, res *workorder.Result) error {
 	b, err := res.Encode()
 	if err != nil {
@@ -64,6 +65,7 @@ func Amend(rec *taskstore.Record, change func(*workorder.Result)) error {
 	return WriteResult(rec, r)
 }
 
+// ReadResult reads the result of a collected task.
 func ReadResult(rec *taskstore.Record) (*workorder.Result, error) {
 	b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.ResultFile))
 	if err != nil {

@@ -38,16 +38,19 @@ func (c Client) reached(err error) error {
 	return fmt.Errorf("%w: %w", runtime.ErrUnavailable, err)
 }
 
+// Info asks the engine about itself.
 func (c Client) Info(ctx context.Context) (system.Info, error) {
 	v, err := c.c.Info(ctx)
 	return v, c.reached(err)
 }
 
+// ImageInspect describes an image.
 func (c Client) ImageInspect(ctx context.Context, ref string, o ...client.ImageInspectOption) (imagetypes.InspectResponse, error) {
 	v, err := c.c.ImageInspect(ctx, ref, o...)
 	return v, c.reached(err)
 }
 
+// ImageList lists images.
 func (c Client) ImageList(ctx context.Context, o imagetypes.ListOptions) ([]imagetypes.Summary, error) {
 	v, err := c.c.ImageList(ctx, o)
 	return v, c.reached(err)
@@ -79,11 +82,13 @@ func (c Client) ImageImport(
 	return v, c.reached(err)
 }
 
+// ContainerList lists containers.
 func (c Client) ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error) {
 	v, err := c.c.ContainerList(ctx, o)
 	return v, c.reached(err)
 }
 
+// ContainerCreate creates a container and does not start it.
 func (c Client) ContainerCreate(
 	ctx context.Context, cfg *container.Config, h *container.HostConfig, n *network.NetworkingConfig, p *ocispec.Platform, name string,
 ) (container.CreateResponse, error) {
@@ -97,6 +102,7 @@ func (c Client) CopyFromContainer(ctx context.Context, id, path string) (io.Read
 	return r, stat, c.reached(err)
 }
 
+// ContainerRemove removes a container.
 func (c Client) ContainerRemove(ctx context.Context, id string, o container.RemoveOptions) error {
 	return c.reached(c.c.ContainerRemove(ctx, id, o))
 }

@@ -42,6 +42,7 @@ const (
 	removePoll = 50 * time.Millisecond
 )
 
+// Engine is a Docker engine. Its methods manage containers of any purpose.
 type Engine struct{ api }
 
 // api is the connection to an engine.
@@ -81,7 +82,6 @@ func New(getenv func(string) string) (*Engine, error) {
 // Close drops idle connections.
 func (e *Engine) Close() error { return e.c.Close() }
 
-// Info implements runtime.Runtime.
 func (e *api) Info(ctx context.Context) (runtime.Info, error) {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
@@ -338,7 +338,6 @@ func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error
 	return e.wrap("stop sandbox", err)
 }
 
-// Remove implements runtime.Runtime.
 func (e *api) Remove(ctx context.Context, id string) error {
 	end, cancel := context.WithTimeout(ctx, removeWait)
 	defer cancel()

@@ -60,6 +60,7 @@ func (e *api) image(ctx context.Context, ref string) (image.InspectResponse, err
 	return e.c.ImageInspect(ctx, ref)
 }
 
+// SaveImage streams an image as a docker archive.
 func (e *Engine) SaveImage(ctx context.Context, ref string) (io.ReadCloser, error) {
 	r, err := e.opened(ctx, func(ctx context.Context) (io.ReadCloser, error) { return e.c.ImageSave(ctx, []string{ref}) })
 	if err != nil {
@@ -68,6 +69,7 @@ func (e *Engine) SaveImage(ctx context.Context, ref string) (io.ReadCloser, erro
 	return r, nil
 }
 
+// CopyIn unpacks a tar stream into an existing directory of the box.
 func (e *Engine) CopyIn(ctx context.Context, id, dir string, tarball io.Reader) error {
 	return e.wrap("copy into the sandbox", e.c.CopyToContainer(ctx, id, dir, tarball, container.CopyToContainerOptions{}))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
+// Probe runs a command in a temporary container that is confined like a box.
 func (e *Engine) Probe(ctx context.Context, spec runtime.ContainerSpec, argv []string) (string, error) {
 	cfg, hc, err := hostConfig(spec)
 	if err != nil {

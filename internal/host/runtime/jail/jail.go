@@ -11,6 +11,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
+// Options configure the runtimes jail and host.
 type Options struct {
 	State  string // the state directory
 	Getenv func(string) string

@@ -50,7 +50,6 @@ func newRuntime(kind string, o Options) runtime.SandboxRuntime {
 	return &jails{kind: kind, o: o, dir: filepath.Join(o.State, "sandboxes")}
 }
 
-// Capabilities implements runtime.SandboxRuntime.
 func (s *jails) Capabilities(ctx context.Context) ([]runtime.Capability, error) {
 	if s.kind == kindMachine {
 		if err := s.o.Allowed(); err != nil {
@@ -105,7 +104,6 @@ func countsByNamespace() bool {
 	return major > fifth || major == fifth && minor >= fourteenth
 }
 
-// Create implements runtime.SandboxRuntime.
 func (s *jails) Create(ctx context.Context, spec runtime.SandboxSpec) (string, error) {
 	s.sweep(ctx)
 	r := record{Kind: s.kind, Labels: spec.Labels, Created: time.Now(), startConfig: startConfig{
@@ -162,7 +160,6 @@ func (s *jails) userOf(path string, mounts []runtime.Mount) (uid, gid int, err e
 	return own, own, nil
 }
 
-// Start implements runtime.SandboxRuntime.
 func (s *jails) Start(ctx context.Context, id string) error {
 	f, err := s.open(id)
 	if err != nil {
@@ -215,7 +212,6 @@ func (s *jails) open(id string) (*sandboxDir, error) {
 	return f, nil
 }
 
-// Stream implements runtime.SandboxRuntime.
 func (s *jails) Stream(ctx context.Context, id string) (io.ReadWriteCloser, error) {
 	f, err := s.open(id)
 	if err != nil {
@@ -301,7 +297,6 @@ func (s *jails) box(name string, labels map[string]string) (*runtime.Instance, e
 	return b, nil
 }
 
-// FilesGone implements runtime.LocalFiles.
 func (s *jails) FilesGone(id string) bool {
 	f, err := s.open(id)
 	if err != nil {
@@ -382,7 +377,6 @@ func (f *sandboxDir) stop(ctx context.Context) error {
 	return fmt.Errorf("the sandbox's shim, process %d, survives SIGKILL", k.PID)
 }
 
-// Remove implements runtime.SandboxRuntime.
 func (s *jails) Remove(ctx context.Context, id string) error {
 	f, err := s.open(id)
 	if errors.Is(err, runtime.ErrNotFound) {
