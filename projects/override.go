@@ -16,9 +16,7 @@ import (
 // OptionError is an invalid value from outside of the file: a flag or a variable.
 type OptionError struct{ Name, Message, Hint string }
 
-func (e *OptionError) Error() string {
-	return fmt.Sprintf("%s: %s", e.Name, e.Message)
-}
+func (e *OptionError) Error() string { return fmt.Sprintf("%s: %s", e.Name, e.Message) }
 
 // ExitCode is the exit code of the CLI for this error.
 func (e *OptionError) ExitCode() int { return workorder.ExitUsage }

@@ -296,7 +296,6 @@ func (in *instance) remove(ctx context.Context, after func() error) error {
 	return after()
 }
 
-// replace recreates the sandbox from a spec.
 func (in *instance) replace(ctx context.Context, s Spec, c sandboxstore.Creation) (*Sandbox, error) {
 	err := errors.Join(in.usable(), sameMounts(s.Mounts))
 	if err == nil {

@@ -219,7 +219,6 @@ type Info struct {
 	Spec     Spec   `json:"spec"`
 }
 
-// known returns the sandbox of a runtime's instance.
 func (l *lookup) known(p *backend, r runtime.SandboxRuntime, b runtime.Instance, owner string) *instance {
 	in := &instance{
 		c: l.creator, r: r, id: b.ID, running: b.Running(), ended: !b.Running(), created: b.Created,

@@ -46,6 +46,7 @@ const (
 // TrailerEnd is a trailer of answers with content or a tar: an End. Without it the answer is incomplete.
 const TrailerEnd = "Sandbox-End"
 
+// Limits.
 const (
 	MaxList = 4096 // the limit of a FileList, in entries
 	// MaxWatched is the limit of watched directories. A watch that exceeds it reports ChangeOverflow.

@@ -3,9 +3,7 @@ package workorder
 import "reflect"
 
 // Clone returns a deep copy.
-func (r *Result) Clone() Result {
-	return clone(reflect.ValueOf(*r)).Interface().(Result)
-}
+func (r *Result) Clone() Result { return clone(reflect.ValueOf(*r)).Interface().(Result) }
 
 // clone deep-copies plain data: lists, maps and pointers included. Structs with unexported fields, such as time.Time,
 // are copied by value.

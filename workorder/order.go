@@ -218,9 +218,7 @@ func (o *Order) CheckpointInterval() time.Duration {
 }
 
 // HangTimeout returns how long an agent may be inactive.
-func (o *Order) HangTimeout() time.Duration {
-	return seconds(o.HangTimeoutSeconds, DefaultHangTimeout)
-}
+func (o *Order) HangTimeout() time.Duration { return seconds(o.HangTimeoutSeconds, DefaultHangTimeout) }
 
 func seconds(s float64, def time.Duration) time.Duration {
 	if s <= 0 {
@@ -230,9 +228,7 @@ func seconds(s float64, def time.Duration) time.Duration {
 }
 
 // StartTimeout returns the limit of the time from the server's start to readiness.
-func (d *Dev) StartTimeout() time.Duration {
-	return seconds(d.StartTimeoutSeconds, DefaultDevStart)
-}
+func (d *Dev) StartTimeout() time.Duration { return seconds(d.StartTimeoutSeconds, DefaultDevStart) }
 
 // Timeout returns the wall-clock limit of the attempt; ModeStandalone has none.
 func (o *Order) Timeout() time.Duration {

@@ -98,8 +98,9 @@ type Limits struct {
 
 const (
 	// defaultPIDs ends a fork bomb before it affects the machine, and is several times the need of large builds.
-	defaultPIDs  = 4096
-	ReservedPIDs = 4096 // for boot, git and the inner engine with a parent process per container
+	defaultPIDs = 4096
+	// ReservedPIDs is for boot, git and the inner engine with a parent process per container.
+	ReservedPIDs = 4096
 	// MemoryReserve is the memory, in bytes, that the agent cannot use, so that the work can land when the agent's
 	// memory is exhausted; at most a quarter of the box's. The inner engine takes some 150 MB of it, boot some 60.
 	MemoryReserve = 512 << 20

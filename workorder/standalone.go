@@ -11,8 +11,9 @@ type Standalone struct {
 
 const (
 	// RepoIn is the path of a git bundle of a repository on the host; CloneURL names it then. The host writes it.
-	RepoIn     = "/var/lib/sandbox-agent/repo.bundle"
-	WireSocket = "/run/sandbox-agent-wire/wire.sock" // the socket of a standalone box; only root can connect
+	RepoIn = "/var/lib/sandbox-agent/repo.bundle"
+	// WireSocket is the socket of a standalone box; only root can connect.
+	WireSocket = "/run/sandbox-agent-wire/wire.sock"
 )
 
 func (o *Order) checkStandalone(p *problems) {

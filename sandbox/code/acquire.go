@@ -30,7 +30,7 @@ func (r *launcher) runtime(ctx context.Context, p Preset) (kind sandbox.Runtime,
 		noJail = cmp.Or(i.Reason, "no jail with its limits and network")
 	}
 	if r.o.Image == nil {
-		return "", noJail, fmt.Errorf("environment %s: %w: there is no jail here (%s), and it names no image", p.Name,
+		return "", noJail, fmt.Errorf("preset %s: %w: there is no jail here (%s), and it names no image", p.Name,
 			sandbox.ErrUnsupported, noJail)
 	}
 	return sandbox.RuntimeContainer, noJail, nil
@@ -40,7 +40,6 @@ func limits(p Preset) sandbox.Limits {
 	return sandbox.Limits{MemoryBytes: p.MemoryBytes, CPUs: p.CPUs, PIDs: p.PIDs}
 }
 
-// spec returns the pool spec of a preset.
 func (r *launcher) spec(ctx context.Context, p Preset) (pool.Spec, error) {
 	kind, noJail, err := r.runtime(ctx, p)
 	if err != nil {
@@ -59,17 +58,17 @@ func (r *launcher) spec(ctx context.Context, p Preset) (pool.Spec, error) {
 			err = errors.New("not a directory")
 		}
 		if err != nil {
-			return pool.Spec{}, fmt.Errorf("environment %s: %w: project directory: %w", p.Name, sandbox.ErrInvalidSpec, err)
+			return pool.Spec{}, fmt.Errorf("preset %s: %w: project directory: %w", p.Name, sandbox.ErrInvalidSpec, err)
 		}
 		s.Mounts = []sandbox.Mount{{Source: p.Project, Target: cmp.Or(p.ProjectMount, "/project"), ReadOnly: true}}
 	}
 	if kind == sandbox.RuntimeContainer && s.Image == "" {
 		if r.o.Image == nil {
-			return pool.Spec{}, fmt.Errorf("environment %s: %w: a container needs an image", p.Name, sandbox.ErrInvalidSpec)
+			return pool.Spec{}, fmt.Errorf("preset %s: %w: a container needs an image", p.Name, sandbox.ErrInvalidSpec)
 		}
 		if s.Image, err = r.o.Image(ctx); err != nil {
 			if noJail != "" {
-				err = fmt.Errorf("environment %s: no jail (%s) and no container: %w", p.Name, noJail, err)
+				err = fmt.Errorf("preset %s: no jail (%s) and no container: %w", p.Name, noJail, err)
 			}
 			return pool.Spec{}, err
 		}
@@ -120,22 +119,21 @@ func (r *launcher) acquire(ctx context.Context, p Preset) (in sandbox.Executor, 
 	}
 	l, err := r.pool.Acquire(ctx, s)
 	if err != nil {
-		return nil, "", nil, fmt.Errorf("environment %s: %w", p.Name, err)
+		return nil, "", nil, fmt.Errorf("preset %s: %w", p.Name, err)
 	}
 	// It does not matter why the code ended: a lease in a container ends with its namespaces, and a jail is never reused.
 	return l.Executor(), s.Runtime, func() error { return l.Release(context.WithoutCancel(ctx)) }, nil
 }
 
-// hostProgram returns a sandbox for a program of the host.
 func (r *launcher) hostProgram(ctx context.Context, p Preset) (in sandbox.Executor, kind sandbox.Runtime, done func() error, err error) {
 	if r.o.HostManager == nil {
-		return nil, "", nil, fmt.Errorf("environment %s: %w: programs of this machine are not allowed", p.Name, sandbox.ErrUnsupported)
+		return nil, "", nil, fmt.Errorf("preset %s: %w: programs of this machine are not allowed", p.Name, sandbox.ErrUnsupported)
 	}
 	sb, err := r.o.HostManager.Create(ctx, sandbox.Spec{
 		Runtime: sandbox.RuntimeHost, Lifetime: sandbox.LifetimeEphemeral, Network: sandbox.NetworkFull, Limits: limits(p),
 	})
 	if err != nil {
-		return nil, "", nil, fmt.Errorf("environment %s: %w", p.Name, err)
+		return nil, "", nil, fmt.Errorf("preset %s: %w", p.Name, err)
 	}
 	return sb, cmp.Or(p.Runtime, sandbox.RuntimeHost), func() error {
 		return sb.Remove(context.WithoutCancel(ctx), sandbox.RemoveOptions{})

@@ -40,11 +40,11 @@ func (e *UnknownPresetError) Error() string {
 type SessionPresetError struct{ Session, Preset string }
 
 func (e *SessionPresetError) Error() string {
-	return fmt.Sprintf("session %s is bound to environment %s", e.Session, e.Preset)
+	return fmt.Sprintf("session %s belongs to preset %s", e.Session, e.Preset)
 }
 
 // ErrNoSessions means that the preset does not support sessions.
-var ErrNoSessions = errors.New("environment without sessions")
+var ErrNoSessions = errors.New("preset without sessions")
 
 // Options configure a Runner.
 type Options struct {
@@ -225,7 +225,7 @@ func (r *launcher) preset(q Request) (Preset, error) {
 	p.Timeout, p.Runtime = cmp.Or(q.Timeout, p.Timeout, DefaultTimeout), cmp.Or(q.Runtime, p.Runtime)
 	p.MemoryBytes = cmp.Or(q.MemoryBytes, p.MemoryBytes)
 	if err := p.Check(); err != nil {
-		return p, fmt.Errorf("environment %s: %w: %w", p.Name, sandbox.ErrInvalidSpec, err)
+		return p, fmt.Errorf("preset %s: %w: %w", p.Name, sandbox.ErrInvalidSpec, err)
 	}
 	if len(q.Code) > MaxCode {
 		return p, fmt.Errorf("%w: %d bytes of code exceed the limit of %d", sandbox.ErrInvalidSpec, len(q.Code), MaxCode)

@@ -47,7 +47,6 @@ func kept(s sandbox.Spec) (id, env string) {
 	return id, env
 }
 
-// run runs code in a kept session.
 func (k *keptSessions) run(ctx context.Context, p Preset, q Request) (Result, error) {
 	return k.with(ctx, p, q.Session, func(sb *sandbox.Sandbox, i *sandbox.Session, lost bool) (Result, error) {
 		res, err := runCell(ctx, p, i, q)
@@ -84,7 +83,7 @@ func (k *keptSessions) with(
 			err = errors.Join(err, sb.Remove(context.WithoutCancel(ctx), sandbox.RemoveOptions{}))
 		}
 		if made || n == tries || !errors.Is(err, sandbox.ErrNotFound) && !errors.Is(err, sandbox.ErrConnectionLost) {
-			return Result{}, fmt.Errorf("environment %s: %w", p.Name, err)
+			return Result{}, fmt.Errorf("preset %s: %w", p.Name, err)
 		}
 		if err := sb.Remove(ctx, sandbox.RemoveOptions{}); err != nil {
 			return Result{}, err

@@ -101,7 +101,7 @@ func (p Preset) Argv(size int) ([]string, error) {
 	case last == "-c" && slices.Contains([]string{"bash", "sh", "dash", "ash", "zsh", "ksh"}, program):
 		return append(slices.Clone(p.Interpreter), `eval "$(cat)"`), nil
 	case size > maxArgument:
-		return nil, fmt.Errorf("environment %s takes code as an argument of at most %d bytes, not %d: %w",
+		return nil, fmt.Errorf("preset %s takes code as an argument of at most %d bytes, not %d: %w",
 			p.Name, maxArgument, size, sandbox.ErrInvalidSpec)
 	}
 	return append([]string{"sh", "-c", `exec "$@" "$(cat)"`, "sh"}, p.Interpreter...), nil

@@ -17,7 +17,6 @@ const interpreter = "main"
 // key identifies a session of this program.
 type key struct{ client, id string }
 
-// session is a session of this program.
 type session struct {
 	key
 	preset string
@@ -46,7 +45,7 @@ type SessionInfo struct {
 
 func (r *Runner) inSession(ctx context.Context, p Preset, q Request) (Result, error) {
 	if p.Driver == "" || p.Program != "" {
-		return Result{}, fmt.Errorf("environment %s: %w", p.Name, ErrNoSessions)
+		return Result{}, fmt.Errorf("preset %s: %w", p.Name, ErrNoSessions)
 	}
 	if r.o.PersistSessions {
 		return r.kept.run(ctx, p, q)
@@ -136,7 +135,7 @@ func (r *Runner) open(ctx context.Context, s *session, p Preset) error {
 	}
 	i, err := in.OpenSession(ctx, r.options(p))
 	if err != nil {
-		return errors.Join(fmt.Errorf("environment %s: %w", p.Name, err), done())
+		return errors.Join(fmt.Errorf("preset %s: %w", p.Name, err), done())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -319,7 +318,7 @@ func (r *Runner) Interpreter(ctx context.Context, env, session string) (*sandbox
 	case err != nil:
 		return nil, err
 	case p.Driver == "" || p.Program != "":
-		return nil, fmt.Errorf("environment %s: %w", p.Name, ErrNoSessions)
+		return nil, fmt.Errorf("preset %s: %w", p.Name, ErrNoSessions)
 	case !r.o.PersistSessions || session == "":
 		return nil, fmt.Errorf("session %q: %w: use a kept session", session, sandbox.ErrInvalidSpec)
 	}

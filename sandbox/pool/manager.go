@@ -74,7 +74,6 @@ func Create(ctx context.Context, m *sandbox.Manager, s sandbox.Spec, asked sandb
 	return m.Create(ctx, s)
 }
 
-// managed is a sandbox of this program.
 type managed struct{ *sandbox.Sandbox }
 
 func (m *managed) use(ctx context.Context) (use, error) {
