@@ -44,7 +44,9 @@ func (b *attemptRunner) Resume(ctx context.Context, job *job.Job, last *taskstor
 	return b.start(ctx, job, func(l *launch.Launcher) (*workorder.Result, error) { return l.Resume(ctx, b.t.Hard, job, last) })
 }
 
-func (b *attemptRunner) start(ctx context.Context, job *job.Job, run func(*launch.Launcher) (*workorder.Result, error)) (*workorder.Result, error) {
+func (b *attemptRunner) start(
+	ctx context.Context, job *job.Job, run func(*launch.Launcher) (*workorder.Result, error),
+) (*workorder.Result, error) {
 	own, err := b.st.Owner(true)
 	if err != nil {
 		return nil, err
