@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -97,7 +99,11 @@ func (r Branches) Current(ctx context.Context, since time.Time, want func(*branc
 
 // CheckInTree returns a usage error unless the user is in a work tree of the repository that a verb changes: a verb changes only what the
 // user sees.
-func (r Branches) CheckInTree(ctx context.Context, verb, of, repo string) error {
+func (r Branches) CheckInTree(ctx context.Context, verb, of, repo, ref string) error {
+	if _, err := os.Stat(filepath.Join(repo, ".git")); errors.Is(err, fs.ErrNotExist) {
+		return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s needs a work tree, and %s is a bare repository", verb, text.Clean(repo)),
+			"take the work in a clone of it: git fetch "+text.Shell(repo, ref)+" && git merge FETCH_HEAD")
+	}
 	top, err := r.RepoRoot()
 	if err != nil || top != "" && (top == repo || localrepo.Same(ctx, top, repo)) {
 		return err
@@ -109,7 +115,7 @@ func (r Branches) CheckInTree(ctx context.Context, verb, of, repo string) error 
 // SavedHandoff commits what no command has committed, and returns Handoff. If the sandbox is deleted afterwards, what cannot be
 // committed is an error.
 func (r Branches) SavedHandoff(ctx context.Context, verb string, b *branch.Branch, deleted bool) (*branch.Target, error) {
-	if err := r.CheckInTree(ctx, verb, b.Sandbox, b.Repo); err != nil {
+	if err := r.CheckInTree(ctx, verb, b.Sandbox, b.Repo, "refs/remotes/"+BranchName(b.Sandbox)); err != nil {
 		return nil, err
 	}
 	left, err := r.saveLast(ctx, b, deleted)
@@ -393,7 +399,7 @@ func branchRows(list []branch.Info, there []sandbox.Info) (rows []BranchRow) {
 // CheckLocalName returns a usage error for the name of a local branch that git refuses, or that means something else as
 // well: names below sandbox/ are those of sandboxes' own branches.
 func (r Branches) CheckLocalName(ctx context.Context, name string) error {
-	const hint = "for example: -b try"
+	const hint = "for example: sandbox-agent checkout NAME -b try"
 	switch {
 	case !workorder.ValidRefName(name) || name == "HEAD":
 		return exiterr.New(workorder.ExitUsage, fmt.Errorf("branch: %.80q is not a valid name of a branch", name), hint)

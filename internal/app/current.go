@@ -55,7 +55,7 @@ func (b Sandboxes) Current(ctx context.Context, image string) (string, error) {
 	sb, err := m.Get(ctx, name)
 	if err == nil {
 		if image != "" && image != sb.Spec().Image {
-			return "", Usagef("--image %s: sandbox %s of this directory has image %s: `sandbox-agent down %[2]s` removes it, with its files",
+			return "", Usagef("image %s: sandbox %s of this directory has image %s: `sandbox-agent down %[2]s` removes it, with its files",
 				image, name, sb.Spec().Image)
 		}
 		return name, nil

@@ -207,7 +207,7 @@ func noCheckHint(res *workorder.Result) string {
 // TryRuntime tries each promise of a runtime in sandboxes, and calls done with each check.
 func (m Machine) TryRuntime(ctx context.Context, kind sandbox.Runtime, o DeepOptions, done func(doctor.RuntimeCheck)) error {
 	if kind == sandbox.RuntimeAuto {
-		return Usagef("--runtime names one: `sandbox-agent runtime list` lists them")
+		return Usagef("name one runtime: `sandbox-agent runtime list` lists them")
 	}
 	boxes, err := m.Manager(false)
 	if err != nil {
@@ -226,7 +226,7 @@ func (m Machine) TryRuntime(ctx context.Context, kind sandbox.Runtime, o DeepOpt
 	}
 	t := &testedRuntime{m: boxes, info: all[i], spec: sandbox.Spec{Runtime: kind, OCIRuntime: o.OCIRuntime, Image: o.Image}}
 	if t.spec.Image == "" && kind == sandbox.RuntimeContainer {
-		return Usagef("--runtime %s needs --image, one of the engine's", kind)
+		return Usagef("runtime %s needs an image of the engine", kind)
 	}
 	return SandboxError(doctor.TryRuntime(ctx, t, done))
 }

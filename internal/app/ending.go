@@ -65,7 +65,7 @@ func (b Sandboxes) Down(ctx context.Context, m *sandbox.Manager, name string, fo
 	case force:
 		err = forget(ctx, m, name, err)
 	}
-	return b.UnknownName(ctx, name, err)
+	return unknownOf(ctx, b.Env, kindSandbox, name, err)
 }
 
 // Removable lists the named sandboxes of this state directory that this engine has, or those of all state directories. With an error it

@@ -98,7 +98,7 @@ func Hint(err error) string {
 	case errors.Is(err, runtime.ErrUnavailable):
 		return "start the Docker engine, or point DOCKER_HOST at one that runs"
 	case errors.Is(err, taskstore.ErrExists):
-		return "choose another --task-id, or forget that task with `sandbox-agent rm`"
+		return "choose another id, or forget that task with `sandbox-agent rm`"
 	}
 	return ""
 }

@@ -16,13 +16,21 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// UnknownNameError is the error for a name that no task and no sandbox has.
+// Kinds of names.
+const (
+	kindTask    = "task"
+	kindSandbox = "sandbox"
+	kindEither  = "task or sandbox"
+)
+
+// UnknownNameError is the error for a name that nothing of its kind has.
 type UnknownNameError struct {
 	Name  string
+	kind  string
 	cause error
 }
 
-func (e *UnknownNameError) Error() string { return fmt.Sprintf("no task or sandbox named %q", e.Name) }
+func (e *UnknownNameError) Error() string { return fmt.Sprintf("no %s named %q", e.kind, e.Name) }
 
 func (e *UnknownNameError) Unwrap() error { return e.cause }
 
@@ -44,7 +52,29 @@ func (e *Env) UnknownName(ctx context.Context, name string, err error) error {
 	if near == "" {
 		near = diag.Nearest(FullTaskID(name), known)
 	}
-	return NotFound(&UnknownNameError{name, err}, DidYouMean(near, "list tasks and sandboxes with: sandbox-agent ps --all"))
+	return NotFound(&UnknownNameError{name, kindEither, err}, DidYouMean(near, "list tasks and sandboxes with: sandbox-agent ps --all"))
+}
+
+// unknownOf is UnknownName for a use case that takes only one kind. It says which commands take the other kind if that has the name.
+func unknownOf(ctx context.Context, e *Env, kind, name string, err error) error {
+	if kind == kindSandbox && (errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrName)) {
+		if st, serr := e.Store(); serr == nil {
+			if rec, terr := st.Find(name); terr == nil {
+				return NotFound(fmt.Errorf("%s is a task, not a sandbox", rec.TaskID), fmt.Sprintf(
+					"use one of the commands for tasks, such as: sandbox-agent exec %[1]s COMMAND, sandbox-agent status %[1]s, sandbox-agent rm %[1]s",
+					rec.TaskID))
+			}
+		}
+	}
+	if kind == kindTask && errors.Is(err, taskstore.ErrNotFound) && slices.Contains(e.KnownNames(ctx), name) {
+		return NotFound(fmt.Errorf("%s is a sandbox, not a task", name), fmt.Sprintf(
+			"use one of the commands for sandboxes, such as: sandbox-agent status %[1]s, sandbox-agent log %[1]s, sandbox-agent diff %[1]s", name))
+	}
+	err = e.UnknownName(ctx, name, err)
+	if unknown, ok := errors.AsType[*UnknownNameError](err); ok {
+		unknown.kind = kind
+	}
+	return err
 }
 
 // KnownNames returns the names of this state directory's tasks and sandboxes, as far as they can be read. It asks no engine.
@@ -91,6 +121,10 @@ func CheckTask(id string) error {
 func CheckSandbox(name string) error {
 	if sandbox.ValidName(name) {
 		return nil
+	}
+	if workorder.ValidTaskID(name) {
+		return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s is a task's ID, and no sandbox can have it as its name", name),
+			"remove a task with: sandbox-agent rm "+name)
 	}
 	err := fmt.Errorf("%.80q is %w: use letters a–z, digits, - and _, a letter or digit first, 63 at most", name, sandbox.ErrName)
 	return exiterr.New(workorder.ExitUsage, err, "`sandbox-agent ps` lists sandboxes")

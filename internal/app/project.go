@@ -56,7 +56,7 @@ func (b Sandboxes) ApplyProject(ctx context.Context, s *sandbox.Spec, project, r
 	if only := boxOnly(box); len(only) > 0 {
 		err := fmt.Errorf("runtime %s: project %s has what a box alone can have: %s", s.Runtime, p.Name, strings.Join(only, ", "))
 		return exiterr.New(workorder.ExitInvalid, err,
-			"leave out --runtime, or that of the project; secrets with `for: agent` are of each kind")
+			"choose another runtime, or leave these keys out of the project; secrets with `for: agent` are of each kind")
 	}
 	s.Box = nil
 	s.Allow = slices.Concat(box.Network.Allow, s.Allow)

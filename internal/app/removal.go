@@ -43,7 +43,7 @@ func (t *Tasks) Remove(ctx context.Context, id string, r Removal) (done RemovedT
 	if damaged, ok := errors.AsType[*taskstore.DamagedError](err); ok && r.Force {
 		if r.Branch {
 			return done, exiterr.New(workorder.ExitGeneral, fmt.Errorf("the damaged record does not say where the branch is: %w", err),
-				"remove the record without --branch, then the refs as \"Forget a task\" in docs/tasks.md says")
+				"remove the record with: sandbox-agent rm --force "+damaged.TaskID+"; then the refs as \"Forget a task\" in docs/tasks.md says")
 		}
 		done.TaskID = damaged.TaskID
 		return done, removeDamaged(ctx, t, st, damaged.TaskID)
@@ -95,7 +95,8 @@ func (d deletion) mustNotRun(ctx context.Context) error {
 }
 
 func runningError(rec *taskstore.Record, err error) error {
-	return exiterr.New(workorder.ExitGeneral, err, "stop it first (`sandbox-agent stop "+rec.TaskID+"`) or use --force")
+	return exiterr.New(workorder.ExitGeneral, err,
+		"stop it first (`sandbox-agent stop "+rec.TaskID+"`) or remove it at once with: sandbox-agent rm --force "+rec.TaskID)
 }
 
 // discard removes the task's boxes.
@@ -207,7 +208,7 @@ func (d deletion) deletable(ctx context.Context) (on taskRefs, err error) {
 		}
 		if state.Lease != nil && !d.rec.Knows(state.Lease.AttemptID) {
 			return on, exiterr.New(workorder.ExitGit, fmt.Errorf("another sandbox has task %s (host %s)", d.rec.TaskID, state.Lease.Holder),
-				"wait until it ends, or use --force")
+				"wait until it ends, or remove it all the same with: sandbox-agent rm --force --branch "+d.rec.TaskID)
 		}
 	}
 	for name, head := range on.refs {
@@ -232,13 +233,13 @@ func (d deletion) mayDeleteBranch(ctx context.Context, order *workorder.Order, b
 		}
 		if err != nil {
 			return exiterr.New(exiterr.Code(err), fmt.Errorf("look for an open pull request of %s: %w", branch, err),
-				cmp.Or(exiterr.Hint(err), "--force deletes the branch without asking the forge"))
+				cmp.Or(exiterr.Hint(err), "delete the branch without asking the forge: sandbox-agent rm --force --branch "+d.rec.TaskID))
 		}
 	}
 	switch {
 	case pr.State == forge.StateOpen:
 		return exiterr.New(workorder.ExitGeneral, fmt.Errorf("pull request #%d of %s is open", pr.Number, branch),
-			"close or merge it first, or use --force")
+			"close or merge it first, or remove it all the same with: sandbox-agent rm --force --branch "+d.rec.TaskID)
 	case pr.State == forge.StateMerged && pr.HeadSHA == head, res != nil && head == res.BaseSHA,
 		d.exists(ctx, branch, head):
 		return nil
@@ -254,7 +255,7 @@ func (d deletion) mayDeleteBranch(ctx context.Context, order *workorder.Order, b
 	if res == nil || res.HeadSHA != head {
 		hint = "it is not at the task's last commit: merge it with git, in a clone"
 	}
-	return exiterr.New(workorder.ExitGeneral, errors.New(what), hint+"; --force deletes them")
+	return exiterr.New(workorder.ExitGeneral, errors.New(what), hint+"; delete them with: sandbox-agent rm --force --branch "+d.rec.TaskID)
 }
 
 // exists reports whether a ref of the task's repository on this machine, or of the clone that the user is in, has the

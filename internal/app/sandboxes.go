@@ -20,12 +20,16 @@ func (e *Env) Sandboxes() Sandboxes { return Sandboxes{e} }
 
 // Get finds a standalone sandbox, to be used until done is called.
 func (b Sandboxes) Get(ctx context.Context, name string) (sb *sandbox.Sandbox, done func(), err error) {
+	return b.get(ctx, kindSandbox, name)
+}
+
+func (b Sandboxes) get(ctx context.Context, kind, name string) (sb *sandbox.Sandbox, done func(), err error) {
 	m, err := b.Manager(false)
 	if err != nil {
 		return nil, nil, err
 	}
 	if sb, err = m.Get(ctx, name); err != nil {
-		return nil, nil, errors.Join(b.UnknownName(ctx, name, err), m.Close())
+		return nil, nil, errors.Join(unknownOf(ctx, b.Env, kind, name, err), m.Close())
 	}
 	b.Endpoints().Ensure(ctx, name)
 	return sb, func() { _, _ = sb.Close(), m.Close() }, nil
@@ -37,7 +41,7 @@ func (b Sandboxes) Either(ctx context.Context, name string) (sb *sandbox.Sandbox
 	if !sandbox.ValidName(name) {
 		return nil, nil, nil
 	}
-	sb, done, err = b.Get(ctx, name)
+	sb, done, err = b.get(ctx, kindEither, name)
 	if err == nil {
 		return sb, done, nil
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -347,11 +346,8 @@ func (t *Tasks) Find(ctx context.Context, id string) (*taskstore.Store, *tasksto
 	if err == nil && rec.Moving != 0 {
 		rec, err = completeMove(ctx, t, st, rec)
 	}
-	switch {
-	case errors.Is(err, taskstore.ErrNotFound) && slices.Contains(t.KnownNames(ctx), id):
-		err = NotFound(fmt.Errorf("%s is a sandbox, not a task", id), "list sandboxes with a branch: sandbox-agent list --all")
-	case errors.Is(err, taskstore.ErrNotFound):
-		err = t.UnknownName(ctx, id, err)
+	if errors.Is(err, taskstore.ErrNotFound) {
+		err = unknownOf(ctx, t.Env, kindTask, id, err)
 	}
 	return st, rec, err
 }

@@ -84,6 +84,9 @@ func (w Works) Task(ctx context.Context, args []string) (*taskstore.Record, erro
 
 func (w Works) task(ctx context.Context, id string) (*Work, error) {
 	rec, err := w.Task(ctx, []string{id})
+	if unknown, ok := errors.AsType[*UnknownNameError](err); ok {
+		unknown.kind = kindEither
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +181,7 @@ func (w *Work) OpenHere(ctx context.Context, verb string, deleted bool) (*branch
 	}
 	p, err := w.Open(ctx)
 	if err == nil {
-		err = w.env.Branches().CheckInTree(ctx, verb, w.Name(), p.Path())
+		err = w.env.Branches().CheckInTree(ctx, verb, w.Name(), p.Path(), workorder.BranchRef(p.Branch))
 	}
 	return p, err
 }

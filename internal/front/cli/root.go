@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/diag"
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/codecmd"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/sandboxcmd"
@@ -92,6 +95,17 @@ func refuseUnknown(cmd *cobra.Command) {
 				about, rest, err := help.Root().Find(args)
 				if err == nil && about.HasSubCommands() {
 					err = cmdutil.NoArgs(about, rest)
+				}
+				if err != nil && !about.HasParent() {
+					names := topicNames()
+					for _, sub := range about.Commands() {
+						if sub.IsAvailableCommand() {
+							names = append(names, sub.Name())
+						}
+					}
+					if near := diag.Nearest(args[0], names); near != "" {
+						err = exiterr.New(workorder.ExitUsage, errors.Unwrap(err), "did you mean "+near+"?")
+					}
 				}
 				return err
 			}

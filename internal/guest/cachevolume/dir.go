@@ -127,7 +127,7 @@ func (f *Dir) over(dir string) bool {
 	fi, err := os.Lstat(seen)
 	if err != nil {
 		if err := os.WriteFile(seen, nil, 0o600); err != nil {
-			f.Log.Warn("cache: mark a sandbox as dead", "err", err)
+			f.Log.Warn("cache: mark a sandbox as dead", "error", err)
 		}
 		return false
 	}
@@ -181,7 +181,7 @@ func (f *Dir) EmptyTrash(trash *os.Root) {
 		err = errors.Join(err, trash.RemoveAll(e.Name()))
 	}
 	if err != nil {
-		f.Log.Warn("cache: delete files of dead sandboxes", "err", err)
+		f.Log.Warn("cache: delete files of dead sandboxes", "error", err)
 	}
 }
 

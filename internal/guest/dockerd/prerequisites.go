@@ -79,7 +79,7 @@ func (pr *prerequisites) dataRoot(ctx context.Context) (driver string, lock *flo
 	empty, err := scrub(root, pr.cfg.KeepData)
 	go func() {
 		if err := empty(); err != nil {
-			pr.cfg.Log.Warn("delete stale engine state", "err", err)
+			pr.cfg.Log.Warn("delete stale engine state", "error", err)
 		}
 	}()
 	if err != nil {

@@ -40,7 +40,7 @@ func (e *Engine) watch(ctx context.Context) {
 			restarts--
 			continue
 		}
-		e.cfg.Log.Error("inner engine", "err", err)
+		e.cfg.Log.Error("inner engine", "error", err)
 		if restarts == maxRestarts {
 			e.giveUp(fmt.Errorf("the inner Docker engine ended again after a restart: %w", err))
 			return
@@ -144,7 +144,7 @@ func (e *Engine) killContainers(ctx context.Context) {
 	start := time.Now()
 	all, err := e.cli.ContainerList(ctx, container.ListOptions{})
 	if err != nil {
-		e.cfg.Log.Debug("stop inner engine: list containers", "err", err)
+		e.cfg.Log.Debug("stop inner engine: list containers", "error", err)
 		return
 	}
 	var wg sync.WaitGroup
@@ -156,7 +156,7 @@ func (e *Engine) killContainers(ctx context.Context) {
 				end = func() error { return e.cli.ContainerStop(ctx, c.ID, container.StopOptions{Timeout: &seconds}) }
 			}
 			if err := end(); err != nil {
-				e.cfg.Log.Debug("stop inner engine: kill container", "id", c.ID, "err", err)
+				e.cfg.Log.Debug("stop inner engine: kill container", "id", c.ID, "error", err)
 			}
 		})
 	}

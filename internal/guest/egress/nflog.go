@@ -135,7 +135,7 @@ func (e *Egress) watch(l *os.File) {
 			if errors.Is(err, unix.ENOBUFS) {
 				continue // some reports were lost; more will follow
 			}
-			e.cfg.Log.Warn("the log of refused packets ended", "err", err)
+			e.cfg.Log.Warn("the log of refused packets ended", "error", err)
 			return
 		}
 		for _, p := range parseNFLog(buf[:n]) {

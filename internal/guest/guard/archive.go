@@ -118,7 +118,7 @@ func (g *Guard) removeUnstarted(ctx context.Context, id string) {
 		}
 	}
 	if err != nil {
-		g.cfg.Log.Debug("remove a container whose start was refused", "err", err)
+		g.cfg.Log.Debug("remove a container whose start was refused", "error", err)
 	}
 	g.sweeps.later()
 }

@@ -180,7 +180,7 @@ func (s *sweeper) until(ctx context.Context) {
 		case <-s.asked:
 		}
 		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("remove unused mount points of binds; retrying later", "err", err)
+			s.log.Warn("remove unused mount points of binds; retrying later", "error", err)
 		}
 	}
 }

@@ -148,7 +148,7 @@ func (g *Guard) Listen(ctx context.Context) error {
 	g.swept.Go(func() { g.sweeps.until(base) })
 	go func() {
 		if err := g.srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-			g.cfg.Log.Error("the guard of the docker socket ended", "err", err)
+			g.cfg.Log.Error("the guard of the docker socket ended", "error", err)
 		}
 	}()
 	return nil
@@ -245,6 +245,6 @@ func (g *Guard) Close() {
 	}
 	g.swept.Wait()
 	if err := g.binds.remove(); err != nil {
-		g.cfg.Log.Warn("remove the mount points of binds; they end with the sandbox", "err", err)
+		g.cfg.Log.Warn("remove the mount points of binds; they end with the sandbox", "error", err)
 	}
 }

@@ -235,7 +235,7 @@ func (g *Guard) unavailable(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return // the client is gone
 	}
-	g.cfg.Log.Debug("the inner engine did not answer", "path", r.URL.Path, "err", err)
+	g.cfg.Log.Debug("the inner engine did not answer", "path", r.URL.Path, "error", err)
 	fail(w, http.StatusServiceUnavailable, "sandbox-agent guard: the Docker engine of the sandbox does not answer ("+
 		clean(err.Error())+"): try again; if the error persists, see dockerd.log of the run")
 }

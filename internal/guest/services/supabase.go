@@ -211,7 +211,7 @@ func (l *logFile) Close() error { return errors.Join(l.WriteCloser.Close(), l.f.
 func (s *Stack) follow(ctx context.Context, u *unit) {
 	log, err := newLog(s.cfg.LogDir, s.logName(u), s.cfg.Clean)
 	if err != nil {
-		s.cfg.Log.Warn("log of service", "service", u.spec.Name, "err", err)
+		s.cfg.Log.Warn("log of service", "service", u.spec.Name, "error", err)
 		return
 	}
 	ctx, u.logCancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -219,7 +219,7 @@ func (s *Stack) follow(ctx context.Context, u *unit) {
 		defer log.Close()
 		r, err := s.cfg.Client.ContainerLogs(ctx, u.id, container.LogsOptions{ShowStdout: true, ShowStderr: true, Follow: true})
 		if err != nil {
-			s.cfg.Log.Warn("log of service", "service", u.spec.Name, "err", err)
+			s.cfg.Log.Warn("log of service", "service", u.spec.Name, "error", err)
 			return
 		}
 		defer r.Close()

@@ -32,7 +32,7 @@ names'.`,
 			if err != nil {
 				return err
 			}
-			if patch && !asJSON {
+			if patch {
 				out := &diffWriter{w: f.Stdout, color: f.Color(f.Stdout)}
 				return errors.Join(w.Patch(ctx, out), out.flush())
 			}
@@ -53,6 +53,7 @@ names'.`,
 		},
 	}
 	cmd.Flags().BoolVarP(&patch, "patch", "p", false, "show the changes of each commit")
+	defer cmd.MarkFlagsMutuallyExclusive("patch", "json")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: a sandbox's list of commits, or a task's with its attempts")
 	return cmd
 }
