@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/spf13/cobra"
@@ -103,7 +104,7 @@ func refuseUnknown(cmd *cobra.Command) {
 							names = append(names, sub.Name())
 						}
 					}
-					if near := diag.Nearest(args[0], names); near != "" {
+					if near := cmp.Or(diag.Nearest(args[0], names), diag.Nearest(args[0]+"s", names)); near != "" { // topics are plurals
 						err = exiterr.New(workorder.ExitUsage, errors.Unwrap(err), "did you mean "+near+"?")
 					}
 				}

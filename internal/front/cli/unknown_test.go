@@ -41,6 +41,11 @@ func TestUnknownCommands(t *testing.T) {
 		}
 	}
 	walk(newRootCmd(cmdutil.New(cmdutil.IO{}, app.Env{Getenv: func(string) string { return "" }})), nil)
+	var errs bytes.Buffer
+	a := cmdutil.New(cmdutil.IO{Stdout: &errs, Stderr: &errs}, app.Env{Getenv: func(string) string { return "" }})
+	if code := Main(t.Context(), a, []string{"help", "nme"}); code != workorder.ExitUsage || !strings.Contains(errs.String(), " names?") {
+		t.Errorf("exit code %d, %s", code, errs.String())
+	}
 	if groups < 12 {
 		t.Errorf("%d groups", groups)
 	}
