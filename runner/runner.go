@@ -53,7 +53,10 @@ type Config struct {
 	Notes []string
 	// Answers is where the agent explains why it leaves feedback unaddressed; nil if there is none.
 	Answers *Answers
-	// Round counts how often failed validation was returned to the agent; 0 is its first run.
+	// Took is how long the last validation took; zero before it.
+	Took time.Duration
+	// Round counts how often failed validation was returned to the agent; 0 is its first run. Each round has its
+	// own logs.
 	Round int
 	// Changed returns when the work tree last changed, a sign of life. It must be safe for concurrent use. Nil if unknown.
 	Changed func() time.Time
@@ -101,7 +104,7 @@ func (c *Config) limits() bounds {
 		return *c.bounds
 	}
 	return bounds{
-		logHead: logHead, logTail: logTail, background: backgroundLog, commandTimeout: ValidateTimeout, grace: workorder.AgentGrace,
+		logHead: logHead, logTail: logTail, background: backgroundLog, commandTimeout: c.Order.CheckLimit(), grace: workorder.AgentGrace,
 		lastWord: lastWord, limitWord: limitWord,
 	}
 }

@@ -15,9 +15,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// ValidateTimeout bounds one validate command: a hanging one must leave time for the others and for the landing.
-const ValidateTimeout = 10 * time.Minute
-
 // exitTimeout is the exit code of a command that was stopped at its own deadline, as with timeout(1).
 const exitTimeout = 124
 

@@ -133,6 +133,8 @@ func overspent(spent, budget, earlier float64) string {
 type Facts struct {
 	Agent      AgentOutcome
 	Validation []workorder.Validation
+	// Found reports that the checks were detected: one that is cut off says nothing.
+	Found bool
 	// HasRepo and Commits: the number of commits that the base lacks, including commits by the box.
 	HasRepo bool
 	Commits int
@@ -164,7 +166,7 @@ func judge(f Facts) workorder.Ending {
 		}
 	}
 	switch {
-	case len(failed) > 0 && f.Cause != nil:
+	case len(failed) > 0 && f.Cause != nil && !(f.Found && errors.Is(classify(f.Cause), ErrTimeout)):
 		// The end of the run may have made them fail.
 		if errors.Is(classify(f.Cause), ErrTimeout) {
 			return ending(workorder.StatusTimeout, workorder.EndedByTimeout, workorder.ReasonTimeout, "timeout_minutes ran out during validation")

@@ -238,6 +238,15 @@ func (o *Order) Timeout() time.Duration {
 	return time.Duration(o.TimeoutMinutes * float64(time.Minute))
 }
 
+// CheckLimit limits one run of a check. A detected check may never end, and gets at most a quarter of the attempt's time.
+func (o *Order) CheckLimit() time.Duration {
+	const most = 10 * time.Minute // most test suites finish within it
+	if !o.Found {
+		return most
+	}
+	return min(most, o.Timeout()/4)
+}
+
 // DecodeEnvelope reads exactly one envelope, strictly, and validates the order. It reads the first complete document
 // and does not wait for the end of r.
 func DecodeEnvelope(r io.Reader) (*Envelope, error) {

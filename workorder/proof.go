@@ -108,13 +108,22 @@ const (
 
 // Proof is the outcome of the checks in clean checkouts of base and head.
 type Proof struct {
-	Base         string        `json:"base"` // commit
-	Head         string        `json:"head"` // commit
-	Checks       []CheckProof  `json:"checks"`
-	Pages        []PageProof   `json:"pages"` // those of the development server; empty without one
+	Base   string       `json:"base"` // commit
+	Head   string       `json:"head"` // commit
+	Checks []CheckProof `json:"checks"`
+	// LeftOut lists the detected checks that cannot run on base, and fail on head, too. They judge nothing.
+	LeftOut []LeftOut `json:"left_out,omitempty"`
+	// Pages are those of the development server; empty without one.
+	Pages        []PageProof   `json:"pages"`
 	TestFindings []TestFinding `json:"flags"`
 	// Reasons say which parts are missing and why; empty if everything was run.
 	Reasons Reasons `json:"reasons"`
+}
+
+// LeftOut is a detected check that judges nothing.
+type LeftOut struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"` // for people
 }
 
 // proofText is Proof.Reasons as one sentence, for programs that read results of older versions.

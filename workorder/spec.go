@@ -34,8 +34,8 @@ type BoxSpec struct {
 	Setup []string          `json:"setup,omitempty"`
 	// SetupCache names a setup cache of its own; "" means that of the repository's base branch.
 	SetupCache string `json:"setup_cache,omitempty"`
-	// Found reports that services, packages, tools and setup were detected in the repository, not declared. A failure
-	// is then a warning, which the agent receives.
+	// Found reports that services, packages, tools, setup and checks were detected in the repository, not declared. A
+	// failure of a part is then a warning, which the agent receives. A check that fails on base does not fail the task.
 	Found bool `json:"found,omitempty"`
 	// SetupAsked reports that the user requested the setup commands nevertheless: a failure is an error.
 	SetupAsked bool          `json:"setup_asked,omitempty"`

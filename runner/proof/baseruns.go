@@ -16,7 +16,7 @@ import (
 // MaxBaseRunAge bounds the reuse of base's results: an expired certificate or a date changes the outcome of the same commit.
 const MaxBaseRunAge = 7 * 24 * time.Hour
 
-// BaseRuns holds the results of the checks on a commit from before any code of a task could run.
+// BaseRuns holds the results of the checks on a commit. A later proof uses them for base.
 type BaseRuns struct {
 	Commit string    `json:"commit"`
 	Made   time.Time `json:"made"` // before the first check
@@ -28,12 +28,17 @@ type BaseRuns struct {
 type Bounds struct {
 	Network workorder.NetworkPolicy `json:"network"`
 	Limits  workorder.Limits        `json:"limits"`
+	// Time is that of one check, in a detected order.
+	Time time.Duration `json:"time,omitempty"`
 	// Secrets are the names of the secrets that checks receive.
 	Secrets []string `json:"secrets,omitempty"`
 }
 
 func boundsOf(o *workorder.Order) Bounds {
 	b := Bounds{Network: o.Network, Limits: o.Limits}
+	if o.Found {
+		b.Time = o.CheckLimit()
+	}
 	for _, n := range o.SecretNames {
 		if use := o.SecretUse(n); use == workorder.SecretForCommands || use == workorder.SecretForValidate {
 			b.Secrets = append(b.Secrets, n)
@@ -45,7 +50,7 @@ func boundsOf(o *workorder.Order) Bounds {
 
 func (b Bounds) equal(o Bounds) bool {
 	return b.Network.Mode == o.Network.Mode && b.Network.Learn == o.Network.Learn && slices.Equal(b.Network.Allow, o.Network.Allow) &&
-		slices.Equal(b.Network.DNS, o.Network.DNS) && b.Limits == o.Limits && slices.Equal(b.Secrets, o.Secrets)
+		slices.Equal(b.Network.DNS, o.Network.DNS) && b.Limits == o.Limits && b.Time == o.Time && slices.Equal(b.Secrets, o.Secrets)
 }
 
 // BaseRun is the result of one check.
@@ -59,38 +64,30 @@ type BaseRun struct {
 
 const maxKnownLog = 1 << 20
 
-// RunBase runs the checks in the work tree before any code of the task. It returns nil if a check did not run to its end.
-func RunBase(ctx context.Context, c Config, commit string) *BaseRuns {
-	c.Rooms = nil
-	r := &run{sides: &sides{stores: &stores{notes: &notes{Config: c}}}, proof: &workorder.Proof{}}
-	if r.limit == 0 {
-		r.limit = CommandTimeout
+// proveBase runs base, with half of the time. What its checks wrote, and their results, are kept for later proofs.
+func (r *run) proveBase(ctx context.Context) {
+	half, done := context.WithTimeoutCause(ctx, remaining(ctx)/2, errShare)
+	defer done()
+	began := time.Now().UTC()
+	r.side(half, r.base)
+	r.rest(ctx, r.base)
+	if r.base.undo == nil || r.base.bare || r.base.room == nil || len(r.base.room.Missing()) > 0 {
+		return
 	}
-	r.plan()
-	s := &side{name: "base", commit: commit, tree: c.Workspace, home: c.Home, user: c.User}
-	r.base = s
-	root, err := os.OpenRoot(c.Workspace)
-	if err != nil {
-		r.warn("run the checks on the base: %v", err)
-		return nil
-	}
-	defer root.Close()
-	s.root = root
-	s.before = r.lookAround(s)
-	s.settled = s.before
-	defer r.rest(ctx, s)
-	known := &BaseRuns{Commit: commit, Made: time.Now().UTC(), Bounds: boundsOf(c.Order)}
-	for i, one := range r.checks {
-		one.skip = false // this is the work tree
-		r.check(ctx, s, one, len(r.checks)-1-i, "")
-		if len(one.base.done) == 0 {
-			known = nil
+	known := &BaseRuns{Commit: r.base.commit, Made: began, Bounds: boundsOf(r.Order)}
+	for _, c := range r.checks {
+		if len(c.base.done) == 0 {
+			return
 		}
-		if known != nil {
-			known.Checks = append(known.Checks, r.known(one))
-		}
+		known.Checks = append(known.Checks, r.known(c))
 	}
-	return known
+	if err := r.base.undo(ctx); err != nil {
+		r.warn("files that the checks left in the checkout of base could not be removed: %v", err)
+		return
+	}
+	if err := r.KeepBase(ctx, known); err != nil {
+		r.warn("what the checks on base left is not kept for later tasks: %v", err)
+	}
 }
 
 func (r *notes) known(c *check) BaseRun {
@@ -110,38 +107,43 @@ func (k *BaseRuns) young(now time.Time) bool {
 	return age >= 0 && age < MaxBaseRunAge
 }
 
-// know reuses recent results of base if they are of the same checks on the same commit within the same bounds.
+// Of returns the results of an order's checks on a commit if all are there, within the same bounds, and recent; else nil.
+func (k *BaseRuns) Of(commit string, o *workorder.Order) (list []BaseRun) {
+	if k == nil || !k.young(time.Now()) || k.Commit != commit || !k.Bounds.equal(boundsOf(o)) {
+		return nil
+	}
+	for _, c := range o.Validate {
+		i := slices.IndexFunc(k.Checks, func(b BaseRun) bool { return b.Name == c.Name && b.Run == c.Run })
+		if i < 0 {
+			return nil
+		}
+		list = append(list, k.Checks[i])
+	}
+	return list
+}
+
+// know reuses earlier results of base. Pages must be visited again.
 func (r *run) know() bool {
-	if r.BaseRuns == nil || !r.BaseRuns.young(time.Now()) || r.BaseRuns.Commit != r.base.commit ||
-		!r.BaseRuns.Bounds.equal(boundsOf(r.Order)) ||
-		r.Visit != nil ||
-		len(r.BaseRuns.Checks) != len(r.checks) {
+	list := r.BaseRuns.Of(r.base.commit, r.Order)
+	if r.Visit != nil || len(list) == 0 {
 		return false
 	}
 	for i, c := range r.checks {
-		if k := r.BaseRuns.Checks[i]; k.Name != c.Name || k.Run != c.Run {
-			return false
-		}
-	}
-	for i, c := range r.checks {
-		k := r.BaseRuns.Checks[i]
+		k := list[i]
 		k.Result.Log = r.logName(r.base, c.file)
 		if err := r.keepLog(k); err != nil {
 			r.warn("%s on base: %v", c.Name, err)
 		}
 		c.base = runs{done: []workorder.CheckRun{k.Result}, reports: []*testreport.Report{k.Report}}
-		r.say("%s on base: as before the task", c.Name)
+		r.say("%s on base: known from an earlier task", c.Name)
 	}
 	r.base.ready = true // ready once its files exist
 	return true
 }
 
-// keepLog writes the log of a known run, unless it is this task's own.
+// keepLog writes the log of a known run.
 func (r *notes) keepLog(k BaseRun) error {
 	at := filepath.Join(r.OutDir, filepath.FromSlash(k.Result.Log))
-	if _, err := os.Lstat(at); err == nil {
-		return nil
-	}
 	if err := os.WriteFile(at, k.Log, 0o644); err != nil {
 		return fmt.Errorf("keep the log of an earlier run: %w", err)
 	}

@@ -1,8 +1,10 @@
 package proof_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,7 +12,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Checks that ran on the base before the task are not run there again, but for those that differ on head; of
+// Checks that ran on base in an earlier proof are not run there again, but for those that differ on head; of
 // other checks, or of another commit, nothing counts.
 func TestKnownBase(t *testing.T) {
 	t.Parallel()
@@ -30,14 +32,24 @@ func TestKnownBase(t *testing.T) {
 		}
 		return string(got)
 	}
-	known := proof.RunBase(t.Context(), b.Config, b.base)
+	head := b.commit(map[string]string{"f": "2\n"})
+	rooms := &places{home: b.Home}
+	var known *proof.BaseRuns
+	b.Rooms = rooms
+	b.KeepBase = func(_ context.Context, k *proof.BaseRuns) error {
+		rooms.steps = append(rooms.steps, "keep")
+		known = k
+		return nil
+	}
+	b.prove(t.Context(), head)
+	if want := []string{"room", "enter", "keep", "leave", "room", "enter", "leave", "room", "enter", "leave"}; !slices.Equal(rooms.steps, want) {
+		t.Errorf("%q", rooms.steps)
+	}
 	if known == nil || len(known.Checks) != 2 || !known.Checks[0].Result.Passed || known.Checks[1].Result.Passed || string(known.Checks[0].Log) != "of the check\n" {
 		t.Fatalf("%+v", known)
 	}
-	if got := count(); got != "same\ndiffers\n" {
-		t.Errorf("before: %q", got)
-	}
-	head := b.commit(map[string]string{"f": "2\n"})
+	count()
+	b.KeepBase = nil
 	known.Made = known.Made.Add(time.Hour - proof.MaxBaseRunAge) // an earlier box's
 	b.BaseRuns = known
 	if err := os.RemoveAll(filepath.Join(b.OutDir, workorder.LogsDir)); err != nil { // another box's

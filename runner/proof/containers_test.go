@@ -5,7 +5,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/runner/proof"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -31,7 +30,7 @@ func TestContainersDoNotStandBesideTheChecks(t *testing.T) {
 	c := &beside{there: 1}
 	b.Containers = c
 	p := b.prove(t.Context(), head)
-	// Before the first side, after head, after base, after each repeat.
+	// Before the first side, after base, after head, after each repeat.
 	if c.removed < 3 || c.there != 0 || len(p.Reasons) != 0 || p.Checks[0].Transition != workorder.TransitionFixed {
 		t.Errorf("removed %d times, %+v", c.removed, p)
 	}
@@ -39,17 +38,5 @@ func TestContainersDoNotStandBesideTheChecks(t *testing.T) {
 	b.Containers = c
 	if p := b.prove(t.Context(), head); !p.Reasons.Has(workorder.ReasonRemains) {
 		t.Errorf("reasons %q", p.Reasons)
-	}
-}
-
-// What the checks on the base start is gone before a task begins.
-func TestBeforeLeavesNoContainer(t *testing.T) {
-	t.Parallel()
-	b := newBox(t, map[string]string{"f": "1\n"})
-	b.Order.Validate = []workorder.Check{{Name: "test", Run: "true"}}
-	c := &beside{there: 1}
-	b.Containers = c
-	if known := proof.RunBase(t.Context(), b.Config, b.base); known == nil || c.there != 0 {
-		t.Errorf("%+v, %+v", known, c)
 	}
 }

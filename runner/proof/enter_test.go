@@ -82,7 +82,7 @@ func TestSetupThatCannotRunTwice(t *testing.T) {
 		if len(got.Reasons) != 0 || got.Checks[0].Transition != workorder.TransitionFixed {
 			t.Errorf("%+v", got)
 		}
-		// Each side finds it out once; head's second room is bare from the beginning.
+		// Each side finds it out once; base's second room is bare from the beginning.
 		twice := []string{"room", "enter", "leave", "room", "enter", "leave"}
 		if want := slices.Concat(twice, twice, []string{"room", "enter", "leave"}); !slices.Equal(p.steps, want) {
 			t.Errorf("%q", p.steps)
@@ -95,7 +95,7 @@ func TestSetupThatCannotRunTwice(t *testing.T) {
 	}
 }
 
-// Head's space is free again before base begins. A side with less space is not judged, since it could fail
+// Base's space is free again before head begins. A side with less space is not judged, since it could fail
 // for lack of it.
 func TestNoSideStarvesTheOther(t *testing.T) {
 	t.Parallel()
@@ -108,7 +108,7 @@ func TestNoSideStarvesTheOther(t *testing.T) {
 	if c := got.Checks[0]; c.Transition != workorder.TransitionFixed || len(got.Reasons) != 0 {
 		t.Errorf("%+v", got)
 	}
-	// Head, base, and head once more.
+	// Base, head, and base once more.
 	want := []string{"room", "enter", "leave", "room", "enter", "leave", "room", "enter", "leave"}
 	if !slices.Equal(p.steps, want) {
 		t.Errorf("%q", p.steps)
@@ -133,14 +133,14 @@ func TestNoSideStarvesTheOther(t *testing.T) {
 		if err != nil || len(got.Reasons.Without(c.code)) != len(got.Reasons)-1 {
 			t.Errorf("%s: %v, %q", name, err, got.Reasons)
 		}
-		if c.p.refuse != nil && got.Checks[0].Base != nil {
-			t.Errorf("%s: base ran", name)
+		if c.p.refuse != nil && got.Checks[0].Head != nil {
+			t.Errorf("%s: head ran", name)
 		}
 	}
 }
 
-// Somebody took memory while head ran and keeps it.
-func TestAStarvedBaseIsNotJudged(t *testing.T) {
+// A program took memory while base ran and keeps it.
+func TestAStarvedHeadIsNotJudged(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, map[string]string{"f": "1\n"})
 	b.validate("test", "grep -q 2 f")
@@ -150,7 +150,7 @@ func TestAStarvedBaseIsNotJudged(t *testing.T) {
 	shell := b.Shell
 	b.Shell = func(ctx context.Context, c proof.CommandLine) proof.Outcome { p.hogs = 1; return shell(ctx, c) }
 	got := b.prove(t.Context(), head)
-	if c := got.Checks[0]; c.Base != nil || c.Transition == workorder.TransitionFixed || !got.Reasons.Has(workorder.ReasonNoCleanRoom) {
+	if c := got.Checks[0]; c.Head != nil || c.Transition == workorder.TransitionFixed || !got.Reasons.Has(workorder.ReasonNoCleanRoom) {
 		t.Errorf("%+v", got)
 	}
 }

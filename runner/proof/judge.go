@@ -202,6 +202,8 @@ func (r *run) unproven() string {
 		compared = compared || p.Base != nil && p.Head != nil
 	}
 	switch {
+	case len(r.proof.LeftOut) > 0 && len(r.checks) == 0:
+		return "no check that was found in the repository can run"
 	case len(r.checks) == 0:
 		return "the project has no validate commands: no check was run"
 	case !compared:

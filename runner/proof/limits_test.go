@@ -26,11 +26,23 @@ func TestTimeRunsOut(t *testing.T) {
 	if p.Checks[0].Head == nil || !p.Checks[0].Head.Passed || p.Checks[1].Head != nil || p.Checks[2].Head == nil {
 		t.Errorf("%+v", p)
 	}
-	if !p.Reasons.Has(workorder.ReasonCheck) || !p.Reasons.Has(workorder.ReasonNoTime) {
+	if !p.Reasons.Has(workorder.ReasonCheck) || p.Checks[2].Base == nil {
 		t.Error(p.Reasons)
 	}
 	if len(p.TestFindings) != 1 || p.TestFindings[0].Kind != workorder.FindingNothingProven {
 		t.Errorf("%+v", p.TestFindings)
+	}
+}
+
+// TestHeadDecides: if the time is not enough for both sides, base is not run.
+func TestHeadDecides(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, map[string]string{"a": "1\n"})
+	b.validate("test", "true")
+	b.Took = proof.Limit
+	p := b.prove(t.Context(), b.commit(map[string]string{"b": "1\n"}))
+	if p.Checks[0].Head == nil || p.Checks[0].Base != nil || !p.Reasons.Has(workorder.ReasonNoTime) {
+		t.Errorf("%+v", p)
 	}
 }
 
@@ -61,7 +73,7 @@ func TestStopped(t *testing.T) {
 		return b.shell(ctx, c)
 	}
 	p := b.prove(ctx, head)
-	if p.Checks[0].Head == nil || p.Checks[1].Head != nil || !p.Reasons.Has(workorder.ReasonCheck) {
+	if p.Checks[0].Base == nil || p.Checks[1].Base != nil || !p.Reasons.Has(workorder.ReasonCheck) {
 		t.Errorf("%+v", p)
 	}
 }

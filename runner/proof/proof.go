@@ -25,16 +25,15 @@ import (
 const (
 	// Limit bounds a whole proof: two to four times the maximum duration of one command.
 	Limit = 40 * time.Minute
-	// CommandTimeout bounds one command, like a validate command in the work tree (runner.ValidateTimeout).
-	CommandTimeout = 10 * time.Minute
-	// flagsReserve is reserved for reading the sources, so that slow tests do not hide edits of tests.
+	// flagsReserve is reserved for reading the sources, at most a tenth of the total time: slow tests must not
+	// hide a cheat. A change of 5,000 files is read in some 10 s.
 	flagsReserve = 20 * time.Second
 	// RemoveTime bounds the removal of the checkouts; removeHurry applies after a stop from outside.
 	RemoveTime  = 20 * time.Second
 	removeHurry = 500 * time.Millisecond
 	// maxReason bounds the text of Proof.Reasons in bytes: it is for people.
 	maxReason = 2000
-	// exitTimeout is the exit code of a command that took longer than CommandTimeout, as with timeout(1).
+	// exitTimeout is the exit code of a command that took longer than its limit, as with timeout(1).
 	exitTimeout = 124
 )
 
@@ -63,8 +62,12 @@ type Config struct {
 	// Emit takes events without Seq and Time.
 	Emit   func(workorder.Event)
 	Redact *redact.Set
-	// BaseRuns holds the results of the checks on base from before the task; nil if they were not run.
+	// BaseRuns holds earlier results of the checks on base; nil if there are none.
 	BaseRuns *BaseRuns
+	// KeepBase keeps new ones for later proofs, with the files of base's room. Nothing runs in it. Nil if nothing is kept.
+	KeepBase func(ctx context.Context, known *BaseRuns) error
+	// Took is how long the checks took in the work tree; zero if unknown.
+	Took time.Duration
 	// Rooms creates a room per side. Nil if both sides run in the caller's environment.
 	Rooms RoomMaker
 	// Containers controls containers that code of the repository started. Nil without an engine.
@@ -76,7 +79,7 @@ type Config struct {
 	// Visit views the pages of a side's development server. Its views also count with an error. Nil without such a server.
 	Visit func(ctx context.Context, s Site) ([]View, error)
 
-	limit  time.Duration // per command; 0 means CommandTimeout
+	limit  time.Duration // per command; 0 means that of the order
 	gitEnv []string      // extra environment of git in checkouts; tests use it to replace the machine's configuration
 }
 
@@ -192,7 +195,7 @@ func Run(ctx context.Context, c Config, base, head string) (*workorder.Proof, er
 		r.Objects = r.Mirror
 	}
 	if r.limit == 0 {
-		r.limit = CommandTimeout
+		r.limit = r.Order.CheckLimit()
 	}
 	r.plan()
 	ctx, cancel := context.WithTimeoutCause(ctx, Limit, errShare)
@@ -225,38 +228,42 @@ func (r *run) both(ctx context.Context) {
 		return
 	}
 	r.removeContainers(ctx, "before the checks")
-	r.side(ctx, r.head)
-	gone := r.leave(ctx, r.head)
 	switch left := remaining(ctx); {
 	case r.base.commit == "":
 		r.because(workorder.ReasonNoBase, "base was not run: the task started without a commit")
 	case r.base.missing:
 		r.because(workorder.ReasonNoBase, "base was not run: commit %.12s is neither on the remote nor in the work tree", r.base.commit)
 	case r.know():
-	case ctx.Err() != nil, left < r.head.took:
-		r.because(workorder.ReasonNoTime, "base was not run: head took %s, and %s are left", round(r.head.took), round(max(0, left)))
-	case gone != nil:
-		r.because(workorder.ReasonRemains, "base was not run: files of head could not be removed, and might keep it from passing: %v", gone)
+	case left < 2*r.Took:
+		r.because(workorder.ReasonNoTime, "base was not run: the checks took %s, and %s are left", round(r.Took), round(max(0, left)))
 	default:
-		r.side(ctx, r.base)
+		r.proveBase(ctx)
 	}
+	r.leaveOutEndless()
+	if err := r.leave(ctx, r.base); err != nil {
+		r.because(workorder.ReasonRemains, "head was not run: files of base could not be removed, and might keep it from passing: %v", err)
+		return
+	}
+	switch {
+	case len(r.checks) == 0 && r.Visit == nil: // none of them ends
+		return
+	case ctx.Err() != nil:
+		r.because(workorder.ReasonCheck, "head was not run: %v", context.Cause(ctx))
+		return
+	}
+	r.side(ctx, r.head)
+	r.leaveOutUnfit()
 	again := r.doubtful()
-	if r.base.root != nil || len(again[0]) > 0 && r.resume(ctx, r.base) {
+	r.repeat(ctx, r.head, again[1])
+	r.runBaseTests(ctx, r.head, r.judgedByTests())
+	err := r.leave(ctx, r.head)
+	switch {
+	case len(again[0]) == 0:
+	case err != nil:
+		r.warn("checks on base were not repeated: files of head could not be removed, and might keep them from passing: %v", err)
+	case r.resume(ctx, r.base):
 		r.repeat(ctx, r.base, again[0])
 	}
-	if err := r.leave(ctx, r.base); err != nil {
-		r.warn("files of base could not be removed: %v", err)
-	}
-	list := r.judgedByTests()
-	switch {
-	case len(again[1])+len(list) == 0:
-	case gone == nil && r.resume(ctx, r.head):
-		r.repeat(ctx, r.head, again[1])
-		r.runBaseTests(ctx, r.head, list)
-	case len(list) > 0:
-		r.because(workorder.ReasonCheck, "base's tests were not run on head's code: head's checkout could not be prepared again")
-	}
-	r.rest(ctx, r.head)
 }
 
 // reserve returns ctx with a deadline that leaves time for the flags.

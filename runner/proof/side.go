@@ -40,7 +40,8 @@ type side struct {
 	done  int              // setup commands whose results exist
 	// bare means that setup fails over files of an earlier one, so that the side starts without them.
 	bare bool
-	took time.Duration
+	// undo removes what the checks left in the checkout; nil if nothing of it is kept.
+	undo func(context.Context) error
 	// ready means that its files exist and setup has passed. setupFailed says how setup failed.
 	ready       bool
 	setupFailed string
@@ -54,8 +55,6 @@ type side struct {
 }
 
 func (r *sides) side(ctx context.Context, s *side) {
-	began := time.Now()
-	defer func() { s.took = time.Since(began) }()
 	if err := r.enter(ctx, s); err != nil {
 		r.because(workorder.ReasonNoCleanRoom, "%s was not run: no clean environment for it: %v", s.name, err)
 		return
@@ -66,6 +65,12 @@ func (r *sides) side(ctx context.Context, s *side) {
 	}
 	if s.ready = r.setup(ctx, s, len(r.checks)); !s.ready {
 		return
+	}
+	if s == r.base && r.KeepBase != nil {
+		var err error
+		if s.undo, err = r.restorer(ctx, s); err != nil {
+			r.warn("what the checks on base leave is not kept for later tasks: %v", err)
+		}
 	}
 	for i, c := range r.checks {
 		r.check(ctx, s, c, len(r.checks)-1-i, "")
@@ -163,6 +168,11 @@ func (r *sides) check(ctx context.Context, s *side, c *check, after int, suffix 
 	if err != nil {
 		r.warn("%s on %s: %v", c.Name, s.name, err)
 	}
+	on := s.name
+	if s.baseTests {
+		on = "head with base's tests"
+	}
+	r.say("%s on %s: running", c.Name, on)
 	asked := testreport.WithReport(c.Run, s.manifest())
 	o, err := r.command(ctx, s, asked.Line, c.file+suffix, after)
 	if err != nil {
@@ -190,10 +200,6 @@ func (r *sides) check(ctx context.Context, s *side, c *check, after int, suffix 
 	verdict := "passed"
 	if !res.Passed {
 		verdict = fmt.Sprintf("failed (exit %d)", res.ExitCode)
-	}
-	on := s.name
-	if s.baseTests {
-		on = "head with base's tests"
 	}
 	r.say("%s on %s: %s in %s", c.Name, on, verdict, round(o.Duration))
 }

@@ -10,7 +10,7 @@ import (
 // devLog is the name of the development server's log, next to those of the checks.
 const devLog = "dev"
 
-// visit views the side's pages. Head, which comes first, may use half of the remaining time: base is needed to compare.
+// visit views the side's pages.
 func (r *sides) visit(ctx context.Context, s *side) {
 	if r.Visit == nil {
 		return
@@ -19,12 +19,6 @@ func (r *sides) visit(ctx context.Context, s *side) {
 		r.because(workorder.ReasonPages, "the pages of %s were not viewed: %v", s.name, context.Cause(ctx))
 		return
 	}
-	left := remaining(ctx)
-	if s == r.head {
-		left /= 2
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, left, errShare)
-	defer cancel()
 	views, err := r.Visit(ctx, Site{Side: s.name, Dir: s.tree, User: s.user, Env: r.env(s), Log: r.logName(s, devLog)})
 	if s.settled != nil {
 		s.settled.KillOthers() // the server of one side must not answer for the other

@@ -41,7 +41,7 @@ func TestVisit(t *testing.T) {
 		}
 		if left != "" {
 			if _, err := os.Stat("/proc/" + left); err == nil && alive(t, left) {
-				t.Errorf("process %s of head still runs", left)
+				t.Errorf("process %s of base still runs", left)
 			}
 		}
 		// A session of its own, as a server that detaches itself has.
@@ -63,7 +63,7 @@ func TestVisit(t *testing.T) {
 		return []proof.View{view, same}, nil
 	}
 	p := b.prove(t.Context(), head)
-	if d := cmp.Diff([]string{"head=new logs/proof-head-dev.log", "base=old logs/proof-base-dev.log"}, order); d != "" {
+	if d := cmp.Diff([]string{"base=old logs/proof-base-dev.log", "head=new logs/proof-head-dev.log"}, order); d != "" {
 		t.Error(d)
 	}
 	if alive(t, left) {

@@ -152,11 +152,23 @@ func (b *worker) keepAgentsWork(ctx context.Context) {
 }
 
 func (b *worker) check(ctx context.Context) []workorder.Validation {
+	if b.Prover != nil && b.prep.cloned != nil {
+		b.leaveOut(b.Prover.Endless(b.prep.cloned.BaseSHA))
+	}
 	b.validated = true
 	checks := b.Task.Validate(ctx)
 	b.checks = checks
 	b.Rec.Update(func(r *workorder.Result) { r.Validation = checks })
 	return checks
+}
+
+// leaveOut removes detected checks that cannot judge the work.
+func (b *worker) leaveOut(list []workorder.LeftOut) {
+	for _, one := range list {
+		b.Order.Validate = slices.DeleteFunc(slices.Clone(b.Order.Validate), func(c workorder.Check) bool { return c.Name == one.Name })
+		b.checks = slices.DeleteFunc(slices.Clone(b.checks), func(v workorder.Validation) bool { return v.Name == one.Name })
+		b.Rec.Warn(fmt.Sprintf("the check %s, found in the repository, is left out: %s", one.Name, one.Reason))
+	}
 }
 
 // failures names the failed checks; it returns nil if all passed.

@@ -145,7 +145,7 @@ func TestNotAnswered(t *testing.T) {
 
 type proverFunc func(ctx context.Context)
 
-func (p proverFunc) RunBase(context.Context, string)      {}
+func (p proverFunc) Endless(string) []workorder.LeftOut   { return nil }
 func (p proverFunc) RecordBaseline(context.Context) error { return nil }
 
 func (p proverFunc) Prove(ctx context.Context, _, _ string) (*workorder.Proof, []workorder.Evidence, error) {

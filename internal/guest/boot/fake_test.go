@@ -39,7 +39,6 @@ type fake struct {
 
 	policyErr  error
 	upErr      error
-	anewErr    error
 	surfaceErr error
 
 	evidenceErr error
@@ -86,7 +85,7 @@ func (f *fake) Up(ctx context.Context) (down, err error) {
 	return down, f.upErr
 }
 
-func (f *fake) Reset(context.Context) error                         { f.did("anew"); return f.anewErr }
+func (f *fake) Reset(context.Context) error                         { f.did("anew"); return nil }
 func (f *fake) Supabase(context.Context) (map[string]string, error) { return nil, nil }
 func (f *fake) Ends() []workorder.ServiceEnd                        { return nil }
 func (f *fake) Unwatch()                                            { f.did("unwatch") }
@@ -163,9 +162,6 @@ func (f *fake) Changes(context.Context, string, string) (map[string][]workorder.
 }
 
 func (f *fake) RecordSetupFiles(context.Context) error { f.did("baseline"); return nil }
-func (f *fake) Restorer(context.Context) (func(context.Context) error, error) {
-	return func(context.Context) error { f.did("tidy"); return nil }, nil
-}
 
 func (f *fake) Archive(context.Context, bool) (string, error) {
 	f.did("archive")

@@ -90,8 +90,6 @@ type Checkout interface {
 	Clone(ctx context.Context) (rootgit.CloneResult, error)
 	// Recheckout restores a work tree that has lost its files to its first commit and restored changes.
 	Recheckout(ctx context.Context) error
-	// Restorer records how the work tree differs from its commit. undo reverts later changes, except to ignored files.
-	Restorer(ctx context.Context) (undo func(context.Context) error, err error)
 	// RecordSetupFiles records the files that setup left in the work tree, which are not the agent's work.
 	RecordSetupFiles(ctx context.Context) error
 	// Close ends the background work that Clone started.
@@ -148,9 +146,10 @@ type Publishing interface {
 type Prover interface {
 	// RecordBaseline copies the image's contents of paths that the task's code can write. Call it before any such code.
 	RecordBaseline(ctx context.Context) error
-	// RunBase runs the checks on the commit in the work tree, for Prove and for caches. Call it before any code of the task.
-	RunBase(ctx context.Context, commit string)
-	// Prove runs the checks on both commits in clean checkouts; the proof is never nil. evidence lists its files in the output.
+	// Endless returns the detected checks that did not end on base in an earlier proof.
+	Endless(base string) []workorder.LeftOut
+	// Prove runs the checks on both commits in clean checkouts. It ends with ctx; the proof is never nil.
+	// evidence lists the files that it left in the output.
 	Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error)
 	// Checks is Prove without pages and other evidence.
 	Checks(ctx context.Context, base, head string) (*workorder.Proof, error)
@@ -165,12 +164,6 @@ type SetupCache interface {
 	// Clear removes those files, also from the home and the work tree; then this box caches nothing. After an error the
 	// work tree is unusable.
 	Clear() error
-	// CheckQuiet waits for processes that setup left. The error explains why nothing can be cached.
-	CheckQuiet(ctx context.Context) error
-	// SetAside separates the temporary files of setup from those written from now on. Called again, it removes the latter.
-	SetAside() error
-	// ClearScratch removes the temporary files.
-	ClearScratch() error
 	// WouldSave reports whether Save would cache anything.
 	WouldSave() bool
 	// Save caches the files that setup left, on a task's first commit and before any code of the task. whole means that

@@ -148,7 +148,7 @@ func (b *lander) judgeOf(commits int) workorder.Ending {
 		proof = nil // it covers other commits
 	}
 	same := commits == 0 && b.prep.cloned != nil && b.Order.Repo != ""
-	e := redChecks(b.Task.Verdict(nil, commits, b.end.cause), b.Order.Strict, b.work.checks, proof, same, b.move.moved)
+	e := redChecks(b.Task.Verdict(nil, commits, b.end.cause), b.Order.Strict, b.work.checks, proof, same, b.move.moved, b.Order.Found)
 	for _, why := range v.Reasons { // names of lost services
 		if e.Status != workorder.StatusSuccess && !e.Reasons.Has(why.Code) && why.Code == workorder.ReasonServiceLost {
 			e.Reasons = append(slices.Clip(e.Reasons), why)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
 
@@ -106,11 +105,7 @@ func (b *setupRunner) run(ctx context.Context) error {
 		return err
 	}
 	if !failed {
-		again, err := b.keepSetup(ctx)
-		if err == nil && again {
-			_, err = b.runSetup(ctx, true)
-		}
-		if err != nil {
+		if err := b.keepSetup(ctx); err != nil {
 			return err
 		}
 	}
@@ -198,68 +193,22 @@ func (b *setupRunner) commands(ctx context.Context, strict bool) (failed bool, e
 	return failed, nil
 }
 
-// keepSetup caches the files that setup left, before a new task's first commit. again: the services were recreated, and
-// setup's effect on them must be repeated.
-func (b *setupRunner) keepSetup(ctx context.Context) (again bool, err error) {
+// keepSetup caches the files that setup left, for later boxes. Only before a new task's first commit is all
+// content the base's.
+func (b *setupRunner) keepSetup(ctx context.Context) error {
 	if b.SetupCache == nil || !b.SetupCache.WouldSave() || !b.fresh() {
-		return false, nil
+		return nil
 	}
 	var inner workorder.Platform
 	b.Engine.Describe(&inner)
-	whole := inner.InnerVersion == "" && !b.needsDocker()
-	// Checks may change the data of a service, which the agent must not find.
-	reset := len(b.Order.Services) > 0 && !b.Order.Supabase
-	warm := (whole || reset) && b.Prover != nil && len(b.Order.Validate) > 0
-	why := b.SetupCache.CheckQuiet(ctx)
-	if warm && why == nil {
-		err = b.warm(ctx)
-	}
-	if why == nil && err == nil {
-		why, err = b.SetupCache.Save(ctx, whole)
-	} else {
-		warm = false
-	}
-	if err != nil {
-		return false, err
-	}
-	if why != nil && ctx.Err() == nil {
+	why, err := b.SetupCache.Save(ctx, inner.InnerVersion == "" && !b.needsDocker())
+	if err == nil && why != nil && ctx.Err() == nil {
 		// It makes later tasks slow, but does not concern a reviewer of the work.
 		b.Rec.Emit(workorder.Event{
 			Type: workorder.EventWarning, Name: string(workorder.StepSetup), Text: "setup cache: nothing is stored for later tasks: " + why.Error(),
 		})
 	}
-	if !warm || !reset {
-		return false, nil
-	}
-	if b.SetupCache.Skippable(ctx) < len(b.Order.Setup) {
-		again, err = true, b.SetupCache.ClearScratch()
-	}
-	if err != nil {
-		return again, err
-	}
-	return again, b.found("services", b.Services.Reset)(ctx)
-}
-
-// warmLimit bounds running the checks to fill their caches. The caches are stored as they are by then.
-const warmLimit = 10 * time.Minute
-
-// warm runs the checks on the base, which fills the caches to be stored and proves the base for this and later tasks.
-func (b *setupRunner) warm(ctx context.Context) error {
-	undo, err := b.Repo.Restorer(ctx)
-	if err != nil {
-		b.Rec.Warn(fmt.Sprintf("the checks are not run before the task: %v", err))
-		return nil
-	}
-	if err := b.SetupCache.SetAside(); err != nil {
-		return err
-	}
-	wctx, cancel := context.WithTimeout(ctx, warmLimit)
-	defer cancel()
-	b.Prover.RunBase(wctx, b.prep.cloned.BaseSHA)
-	if err := undo(ctx); err != nil && ctx.Err() == nil {
-		b.Rec.Warn(fmt.Sprintf("files that the checks left in the work tree may be taken for the agent's work: %v", err))
-	}
-	return b.SetupCache.SetAside()
+	return err
 }
 
 // leave lets later boxes remove the files that only this one used.

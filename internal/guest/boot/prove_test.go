@@ -11,15 +11,20 @@ import (
 
 type fakeProver struct {
 	base, head string
-	before     []string // commits
+	endless    []workorder.LeftOut
+	proof      *workorder.Proof // nil means one of which setup failed
 }
 
-func (f *fakeProver) RunBase(_ context.Context, commit string) { f.before = append(f.before, commit) }
+func (f *fakeProver) Endless(string) []workorder.LeftOut { return f.endless }
 
 func (f *fakeProver) RecordBaseline(context.Context) error { return nil }
 
 func (f *fakeProver) Prove(_ context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
 	f.base, f.head = base, head
+	if f.proof != nil {
+		f.proof.Head = head
+		return f.proof, nil, nil
+	}
 	proof := &workorder.Proof{Base: base, Head: head, Reasons: workorder.Because(workorder.ReasonSetup, "setup failed on base")}
 	return proof, []workorder.Evidence{{Path: "evidence/pages/a.png"}}, nil
 }

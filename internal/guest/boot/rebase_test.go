@@ -65,7 +65,7 @@ type twoSides struct {
 	sides map[string]workorder.Transition
 }
 
-func (twoSides) RunBase(context.Context, string) {}
+func (twoSides) Endless(string) []workorder.LeftOut { return nil }
 
 func (twoSides) RecordBaseline(context.Context) error { return nil }
 func (waiting) RecordBaseline(context.Context) error  { return nil }
@@ -347,7 +347,7 @@ func TestRebaseIsStopped(t *testing.T) {
 // waiting is a proof that ends with the run.
 type waiting struct{ f *fake }
 
-func (waiting) RunBase(context.Context, string) {}
+func (waiting) Endless(string) []workorder.LeftOut { return nil }
 
 func (w waiting) Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
 	w.f.did("prove")

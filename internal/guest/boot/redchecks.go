@@ -82,17 +82,23 @@ func failing(tests int) string {
 	return fmt.Sprintf("%d tests fail", tests)
 }
 
-// redChecks is the only rule for failing checks. green is the verdict if none fails; moved: a rebase may move the
-// branch; strict is the project's setting, or nil. Newly red is a failure. Red on both sides, with nothing newly red,
-// proves nothing, unless the task made something green.
+// redChecks is the only rule for failing checks. green is the verdict of the run if none fails; moved reports
+// a rebase that was allowed to move the branch, which no check prevents that fails on the old head, too.
+// strict is the project's setting; nil if it has none. found reports that the checks were detected: then only one
+// that passed on base can fail the task.
+//
+// Newly red is a failure. Red on both sides, with nothing newly red, proves nothing either way, unless the
+// task made something green.
 func redChecks(
-	green workorder.Ending, strict *bool, checks []workorder.Validation, proof *workorder.Proof, same, moved bool,
+	green workorder.Ending, strict *bool, checks []workorder.Validation, proof *workorder.Proof, same, moved, found bool,
 ) workorder.Ending {
 	var worse, red []string
 	fixed := false
 	for i := range checks {
-		j := judgeCheck(&checks[i], checkOf(proof, checks[i].Name), same)
-		if j.state == checkWorse && moved {
+		p := checkOf(proof, checks[i].Name)
+		j := judgeCheck(&checks[i], p, same)
+		guess := found && (p == nil || p.Base == nil || !p.Base.Passed)
+		if j.state == checkWorse && (moved || guess) {
 			j.state = checkRed
 		}
 		switch fixed = fixed || j.fixed; {

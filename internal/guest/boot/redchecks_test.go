@@ -160,14 +160,19 @@ func TestRedChecks(t *testing.T) {
 		got  workorder.Ending
 		want workorder.Status
 	}{
-		"another check is mended": {redChecks(as(success), nil, two, mended, false, false), success},
-		"nothing changed":         {redChecks(as(nothing), nil, two, nil, true, false), unproven},
-		"nothing changed, lax":    {redChecks(as(nothing), new(false), two, nil, true, false), nothing},
-		"nothing changed, strict": {redChecks(as(nothing), new(true), two, nil, true, false), failed},
-		"no checks":               {redChecks(as(success), nil, nil, nil, false, false), success},
+		"another check is mended": {redChecks(as(success), nil, two, mended, false, false, false), success},
+		"nothing changed":         {redChecks(as(nothing), nil, two, nil, true, false, false), unproven},
+		"nothing changed, lax":    {redChecks(as(nothing), new(false), two, nil, true, false, false), nothing},
+		"nothing changed, strict": {redChecks(as(nothing), new(true), two, nil, true, false, false), failed},
+		"no checks":               {redChecks(as(success), nil, nil, nil, false, false, false), success},
 		"a rebase, as the old head": {redChecks(as(success), nil, two, &workorder.Proof{Checks: check(nil, red, workorder.TransitionNotCompared, nil)},
-			false, true), unproven},
-		"a rebase, strict": {redChecks(as(success), new(true), two, &workorder.Proof{Checks: check(red, red, still, nil)}, false, true), failed},
+			false, true, false), unproven},
+		// A detected check fails a task only if it passed on base.
+		"found, base is unknown": {redChecks(as(success), nil, two, nil, false, false, true), unproven},
+		"found, more fail": {redChecks(as(success), nil, two, &workorder.Proof{Checks: check(run(false, 2), run(false, 3), still, counts{broken: 1})},
+			false, false, true), unproven},
+		"found, green on base": {redChecks(as(success), nil, two, &workorder.Proof{Checks: check(green, red, broken, nil)}, false, false, true), failed},
+		"a rebase, strict":     {redChecks(as(success), new(true), two, &workorder.Proof{Checks: check(red, red, still, nil)}, false, true, false), failed},
 	} {
 		if c.got.Status != c.want {
 			t.Errorf("%s: %s, want %s: %+v", name, c.got.Status, c.want, c.got.Reasons)

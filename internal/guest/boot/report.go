@@ -63,6 +63,7 @@ func (b *reporter) prove(run context.Context) error {
 func (b *reporter) proof(ctx context.Context, base, head string) error {
 	p, files, err := b.Prover.Prove(ctx, base, head)
 	b.Rec.Update(func(r *workorder.Result) { r.Proof, r.Evidence = p, append(r.Evidence, files...) })
+	b.work.leaveOut(p.LeftOut)
 	if err == nil && len(p.Reasons) > 0 {
 		b.Rec.Emit(workorder.Event{Type: workorder.EventWarning, Text: "proof: " + p.Reasons.String()}) // the result has the reasons in the proof
 	}

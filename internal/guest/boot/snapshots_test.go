@@ -16,27 +16,23 @@ import (
 type fakeSnapshots struct {
 	*fake
 	done int
-	more bool  // setup does more than install
-	loud error // something goes on
-	over bool  // what an earlier setup left is there
+	over bool // what an earlier setup left is there
 	// emptied: nothing is kept any more.
 	emptied bool
 	why     error
 	err     error
 }
 
-func (s *fakeSnapshots) Skippable(context.Context) int    { return s.done }
-func (s *fakeSnapshots) SetAside() error                  { s.did("aside"); return nil }
-func (s *fakeSnapshots) ClearScratch() error              { s.did("clear"); return nil }
-func (s *fakeSnapshots) WouldSave() bool                  { return s.done == 0 && !s.emptied }
-func (s *fakeSnapshots) Restored() bool                   { return s.over }
-func (s *fakeSnapshots) Clear() error                     { s.did("empty"); s.over, s.emptied = false, true; return nil }
-func (s *fakeSnapshots) CheckQuiet(context.Context) error { return s.loud }
+func (s *fakeSnapshots) Skippable(context.Context) int { return s.done }
+func (s *fakeSnapshots) WouldSave() bool               { return s.done == 0 && !s.emptied }
+func (s *fakeSnapshots) Restored() bool                { return s.over }
+func (s *fakeSnapshots) Clear() error                  { s.did("empty"); s.over, s.emptied = false, true; return nil }
+
 func (s *fakeSnapshots) Save(_ context.Context, whole bool) (why, err error) {
 	if s.did("keep"); whole {
 		s.did("keep whole")
 	}
-	if s.why == nil && s.err == nil && !s.more {
+	if s.why == nil && s.err == nil {
 		s.done = 2
 	}
 	return s.why, s.err
@@ -58,66 +54,40 @@ func TestSetupIsKept(t *testing.T) {
 		order *workorder.Order
 		fake  *fake
 		done  int
-		more  bool
-		loud  error
 		why   error
 		err   error
 		want  []string // of these calls, in order
 		fails bool
 	}{
-		"a new task": {order: plain(), fake: &fake{}, want: []string{
-			"setup-1", "setup-2", "aside", "tidy", "aside", "keep",
-			"keep whole", "baseline", "agent", "leave",
-		}},
+		"a new task": {order: plain(), fake: &fake{}, want: []string{"setup-1", "setup-2", "keep", "keep whole", "baseline", "agent", "leave"}},
 		"not kept": {order: plain(), fake: &fake{}, why: errors.New("full"), want: []string{
-			"setup-1", "setup-2", "aside", "tidy",
-			"aside", "keep", "keep whole", "baseline", "agent", "leave",
+			"setup-1", "setup-2", "keep", "keep whole", "baseline", "agent", "leave",
 		}},
-		"services": {order: order(), fake: &fake{}, want: []string{
-			"setup-1", "setup-2", "aside", "tidy", "aside", "keep", "anew",
-			"baseline", "agent", "leave",
-		}},
-		"with their content": {order: order(), fake: &fake{}, more: true, want: []string{
-			"setup-1", "setup-2", "aside", "tidy", "aside", "keep",
-			"clear", "anew", "setup-1", "setup-2", "baseline", "agent", "leave",
-		}},
-		"that go on": {order: order(), fake: &fake{}, loud: errors.New("a server"), want: []string{
-			"setup-1", "setup-2", "baseline",
-			"agent", "leave",
-		}},
-		"that stay down": {order: order(), fake: &fake{anewErr: errors.New("down")}, want: []string{
-			"setup-1", "setup-2", "aside", "tidy",
-			"aside", "keep", "anew", "leave",
-		}, fails: true},
-		"supabase":           {order: supabase, fake: &fake{}, want: []string{"setup-1", "setup-2", "keep", "baseline", "agent", "leave"}},
+		"services":           {order: order(), fake: &fake{}, want: []string{"setup-1", "setup-2", "keep", "baseline", "agent", "leave"}},
 		"the first is there": {order: plain(), fake: &fake{}, done: 1, want: []string{"setup-2", "baseline", "agent", "leave"}},
 		"all is there":       {order: plain(), fake: &fake{}, done: 2, want: []string{"baseline", "agent", "leave"}},
 		"a later attempt": {order: plain(), fake: &fake{cloned: &rootgit.CloneResult{
 			Result: claimed("h0", 2, &workorder.State{}),
 		}}, want: []string{"setup-1", "setup-2", "baseline", "agent", "leave"}},
 		"lost": {order: plain(), fake: &fake{}, err: errors.New("lost"), want: []string{
-			"setup-1", "setup-2", "aside", "tidy", "aside", "keep",
-			"keep whole", "leave",
+			"setup-1", "setup-2", "keep", "keep whole", "leave",
 		}, fails: true},
 	} {
 		o, p := c.order, &fakeProver{}
 		r := playBox(t, c.fake, o, func(b *Runner) {
-			b.Prover, b.SetupCache = p, &fakeSnapshots{fake: c.fake, done: c.done, more: c.more, loud: c.loud, why: c.why, err: c.err}
+			b.Prover, b.SetupCache = p, &fakeSnapshots{fake: c.fake, done: c.done, why: c.why, err: c.err}
 		})
 		var got []string
 		for _, call := range c.fake.calls {
 			if slices.Contains(
-				[]string{"setup-1", "setup-2", "tidy", "aside", "clear", "keep", "keep whole", "anew", "baseline", "agent", "leave"},
+				[]string{"setup-1", "setup-2", "keep", "keep whole", "anew", "baseline", "agent", "leave"},
 				call,
 			) {
 				got = append(got, call)
 			}
 		}
-		if warm := slices.Contains(got, "tidy"); warm != slices.Equal(p.before, []string{"b0"}) || !warm && len(p.before) > 0 {
-			t.Errorf("%s: checks ran on %q", name, p.before)
-		}
 		// The normal log says why nothing is kept.
-		if warned := strings.Contains(r.events, `"type":"warning","name":"setup"`); warned != (c.why != nil || c.loud != nil) {
+		if warned := strings.Contains(r.events, `"type":"warning","name":"setup"`); warned != (c.why != nil) {
 			t.Errorf("%s: %s", name, r.events)
 		}
 		if !slices.Equal(got, c.want) || (r.code != workorder.ExitOK) != c.fails {

@@ -4,6 +4,7 @@ package prover
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/innerengine"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
@@ -50,26 +51,28 @@ func (p *Prover) Prove(ctx context.Context, base, head string) (*workorder.Proof
 // maxBaseRuns bounds the stored results of the checks on the base, in bytes.
 const maxBaseRuns = 64 << 20
 
-// RunBase runs the checks on the commit in the work tree, for later proofs and for caches.
-func (p *Prover) RunBase(ctx context.Context, commit string) {
-	pc, cfg, _ := p.config()
-	known := proof.RunBase(ctx, pc, commit)
-	if known == nil || p.Rooms.Snapshots == nil {
-		return
+// keepBase keeps the results of the checks on base, and the files of base's room, for later tasks.
+func (p *Prover) keepBase(ctx context.Context, known *proof.BaseRuns) error {
+	why, err := p.Rooms.Snapshots.KeepRoom(ctx)
+	b, merr := json.Marshal(known)
+	if err = errors.Join(why, err, merr); merr == nil && len(b) <= maxBaseRuns {
+		err = errors.Join(err, p.Rooms.Snapshots.Attach(known.Commit, []byte(p.Config().Redact.String(string(b)))))
 	}
-	b, err := json.Marshal(known)
-	if b = []byte(cfg.Redact.String(string(b))); err == nil && len(b) <= maxBaseRuns {
-		p.Rooms.Snapshots.Attach(b)
-	}
+	return err
 }
 
-// baseRuns returns the results of RunBase, in this box or in an earlier one; nil if there are none.
-func (p *Prover) baseRuns() *proof.BaseRuns {
+// Endless returns the detected checks that did not end on base in an earlier proof.
+func (p *Prover) Endless(base string) []workorder.LeftOut {
+	return p.baseRuns(base).Endless(base, p.Config().Order)
+}
+
+// baseRuns returns the results of an earlier proof of base; nil if there are none.
+func (p *Prover) baseRuns(base string) *proof.BaseRuns {
 	if p.Rooms.Snapshots == nil {
 		return nil
 	}
 	known := &proof.BaseRuns{}
-	if err := json.Unmarshal(p.Rooms.Snapshots.Attached(), known); err != nil {
+	if err := json.Unmarshal(p.Rooms.Snapshots.Attached(base), known); err != nil {
 		return nil
 	}
 	return known
@@ -79,6 +82,9 @@ func (p *Prover) baseRuns() *proof.BaseRuns {
 func (p *Prover) run(ctx context.Context, pc proof.Config, base, head string) (*workorder.Proof, error) {
 	// Otherwise code of the commits could read commits that the agent's attempts pushed.
 	defer p.Repo.Gate.Only(pc.Mirror.Dir)()
+	if pc.Rooms != nil {
+		pc.BaseRuns = p.baseRuns(base)
+	}
 	pr, err := proof.Run(ctx, pc, base, head)
 	if pc.Rooms == nil {
 		pr.Reasons = pr.Reasons.And(workorder.ReasonRoomNotClean, "the Supabase stack cannot be reset: both sides ran next to the agent's data")
@@ -111,6 +117,7 @@ func (p *Prover) config() (proof.Config, runner.Config, shellFunc) {
 	}
 	pc := proof.Config{
 		Containers: p.Containers,
+		Took:       cfg.Took,
 		Order:      cfg.Order, Mirror: mirror, Objects: p.Repo.Repos.Outbox(), Dir: p.Dir,
 		Home: cfg.Home, Workspace: cfg.Workspace, OutDir: cfg.OutDir, User: cfg.User, Env: cfg.Env, Emit: cfg.Emit, Redact: cfg.Redact,
 		Prepare: func(ctx context.Context, dir string, user *proc.Credential) error {
@@ -127,7 +134,10 @@ func (p *Prover) config() (proof.Config, runner.Config, shellFunc) {
 		},
 	}
 	if !cfg.Order.Supabase {
-		pc.Rooms, pc.BaseRuns = p.Rooms, p.baseRuns()
+		pc.Rooms = p.Rooms
+	}
+	if pc.Rooms != nil && p.Rooms.Snapshots != nil && cfg.Order.Mode != workorder.ModeRebase {
+		pc.KeepBase = p.keepBase
 	}
 	return pc, cfg, shell
 }

@@ -309,11 +309,6 @@ func (r *Repository) Recheckout(ctx context.Context) error {
 	return err
 }
 
-// Restorer records how the work tree differs from its commit; undo restores that state.
-func (r *Repository) Restorer(ctx context.Context) (undo func(context.Context) error, err error) {
-	return r.Work.Restorer(ctx)
-}
-
 // RecordSetupFiles records the files that setup left in the work tree.
 func (r *Repository) RecordSetupFiles(ctx context.Context) error {
 	return r.Checkpoints.RecordSetupFiles(ctx)

@@ -198,19 +198,12 @@ func TestKept(t *testing.T) {
 	e.must("cat node_modules/dep $HOME/store $HOME/two", "2\nstore\n2")
 }
 
-// Temporary files of setup are in a later box where no command of setup runs; those of the checks are nowhere.
+// Temporary files of setup are in a later box where no command of setup runs.
 func TestScratch(t *testing.T) {
 	w := newWorld(t)
 	a := w.box("a")
 	a.lay(want("k"))
 	a.must("mkdir ../tmp/d && echo 1 >../tmp/d/f && ln ../tmp/d/f ../tmp/d/g && mkfifo ../tmp/p && ls ../tmp", "d\np")
-	if err := a.SetAside(); err != nil {
-		t.Fatal(err)
-	}
-	a.must("echo 2 >>../tmp/d/f; mkdir ../tmp/checked; ls ../tmp", "checked\nd\np")
-	if err := a.SetAside(); err != nil {
-		t.Fatal(err)
-	}
 	a.keep()
 	a.must("ls ../tmp; cat ../tmp/d/f; stat -c %h ../tmp/d/g", "d\np\n1\n2")
 
@@ -243,10 +236,6 @@ func TestScratch(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if err := b.ClearScratch(); err != nil {
-			t.Fatal(err)
-		}
-		b.must("ls ../tmp", "")
 	}
 }
 
@@ -275,7 +264,6 @@ func TestCannotBeLaid(t *testing.T) {
 	a := w.box("a")
 	a.lay(want("k"))
 	a.must("echo setup >f; echo idx >.git/index; cat f", "setup")
-	a.Attach([]byte("known"))
 	a.keep()
 	b := w.box("b")
 	file := filepath.Join(filepath.Dir(b.tree), "file")
@@ -286,8 +274,8 @@ func TestCannotBeLaid(t *testing.T) {
 	if _, err := b.Mount(t.Context(), want("k")); err == nil || b.Mounted() {
 		t.Fatal("a file has layers", err)
 	}
-	if fits, same := b.Matches(); fits || same || b.Index() != nil || b.Attached() != nil {
-		t.Errorf("fits %v, same %v, index %q, known %q", fits, same, b.Index(), b.Attached())
+	if fits, same := b.Matches(); fits || same || b.Index() != nil || b.Attached("c") != nil {
+		t.Errorf("fits %v, same %v, index %q, known %q", fits, same, b.Index(), b.Attached("c"))
 	}
 	b.must("ls -A; ls $HOME", ".git\nimage")
 }
@@ -518,5 +506,47 @@ func TestBounded(t *testing.T) {
 	last.must("cat $HOME/f", "7")
 	if err := Hold(last.cfg.MountDir); err != nil {
 		t.Error(err)
+	}
+}
+
+// What the checks wrote in a clean checkout is in the next one, and in later boxes, without the checkout's repository.
+func TestKeepFresh(t *testing.T) {
+	w := newWorld(t)
+	a := w.box("a")
+	a.lay(want("k"))
+	a.must("echo setup >f; cat f", "setup")
+	a.keep()
+	for _, path := range []string{a.tree, a.home, a.tmp} {
+		at, remove, ok, err := a.Fresh(path, true, true, false)
+		if err != nil || !ok {
+			t.Fatal(path, ok, err)
+		}
+		defer func() { _ = remove(t.Context()) }()
+		if err := errors.Join(os.MkdirAll(at+"/.git", 0o755), os.WriteFile(at+"/.git/index", nil, 0o600), os.WriteFile(at+"/cache", nil, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.must("echo agent >f; ls", "f")
+	if why, err := a.KeepFresh(t.Context(), "t-k"); why != nil || err != nil {
+		t.Fatal(why, err)
+	}
+	if err := a.Attach("c", []byte("known")); err != nil {
+		t.Fatal(err)
+	}
+	at, remove, _, err := a.Fresh(a.tree, true, true, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if names, err := os.ReadDir(at); err != nil || len(names) != 2 || names[0].Name() != "cache" || names[1].Name() != "f" {
+		t.Errorf("%v, %v", names, err)
+	}
+	if err := remove(t.Context()); err != nil {
+		t.Error(err)
+	}
+	b := w.box("b")
+	b.lay(want("k"))
+	b.must("ls -A; cat f; ls $HOME ../tmp", ".git\ncache\nf\nsetup\n../tmp:\n\n"+b.home+":\ncache\nimage")
+	if fits, same := b.Matches(); !fits || !same || !b.under.Warm || string(b.Attached("c")) != "known" || b.Attached("d") != nil {
+		t.Errorf("%v, %v, %+v", fits, same, b.under)
 	}
 }

@@ -19,6 +19,7 @@ func (s *Store) Fresh(path string, whole, scratch, bare bool) (at string, remove
 			l = &mountedDir{Dir: l.Dir, upper: l.upper}
 		}
 		name := s.mounts.newUpper(l)
+		s.fresh[l.Name] = name
 		at, run := s.mounts.path("mounts", name), s.mounts.path("run", name)
 		if err := overlay(at, run, s.mounts.path("mounts", l.upper), s.mounts.layers(l)); err != nil {
 			return "", nil, false, err

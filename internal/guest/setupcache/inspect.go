@@ -86,7 +86,7 @@ type inspector struct {
 }
 
 // check refuses to store secrets, more than can be examined, and anything if the disk is nearly full.
-func (i inspector) check(ctx context.Context) error {
+func (i inspector) check(ctx context.Context, from []written) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(i.mounts.path("run"), &st); err != nil {
 		return fmt.Errorf("read the free disk space: %w", err)
@@ -94,7 +94,7 @@ func (i inspector) check(ctx context.Context) error {
 	if st.Bavail*uint64(st.Bsize) < lowDisk {
 		return fmt.Errorf("the disk has %d MiB free, %d are required", st.Bavail*uint64(st.Bsize)>>20, lowDisk>>20)
 	}
-	for _, l := range i.mounts.dirs {
+	for _, l := range from {
 		if err := errors.Join(i.complete(l), i.plain(l)); err != nil {
 			return err
 		}
@@ -108,8 +108,8 @@ func (i inspector) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, fmt.Errorf("the search for secrets takes more than %s", lookTime))
 	defer cancel()
 	entries := 0
-	for _, l := range i.mounts.dirs {
-		top := i.mounts.path("run", l.wrote(), "upper")
+	for _, l := range from {
+		top := i.mounts.path("run", l.name, "upper")
 		err := safeopen.Walk(top, func(path string, info fs.FileInfo, err error) error {
 			if err == nil {
 				err = context.Cause(ctx)
@@ -120,7 +120,7 @@ func (i inspector) check(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			return i.clean(ctx, l, strings.TrimPrefix(path, top+"/"), path, info)
+			return i.clean(ctx, l.mountedDir, strings.TrimPrefix(path, top+"/"), path, info)
 		})
 		if err != nil {
 			return err
@@ -129,10 +129,11 @@ func (i inspector) check(ctx context.Context) error {
 	return nil
 }
 
-// complete refuses a work tree with files of a separate repository within its own, which no snapshot has.
-func (i inspector) complete(l *mountedDir) error {
+// complete refuses a work tree with files whose repository is separate, within the work tree's own, which no
+// snapshot has: without it a submodule looks damaged.
+func (i inspector) complete(l written) error {
 	for _, a := range l.Apart {
-		root, err := os.OpenRoot(i.mounts.path("apart", l.Name, a))
+		root, err := os.OpenRoot(filepath.Join(l.apart, a))
 		if err != nil {
 			return err
 		}
@@ -150,9 +151,9 @@ func (i inspector) complete(l *mountedDir) error {
 }
 
 // plain refuses if one of the box's own files cannot be carried to another directory.
-func (i inspector) plain(l *mountedDir) error {
+func (i inspector) plain(l written) error {
 	for _, o := range l.Own {
-		info, err := os.Lstat(filepath.Join(i.mounts.path("run", l.wrote(), "upper"), o))
+		info, err := os.Lstat(filepath.Join(i.mounts.path("run", l.name, "upper"), o))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:

@@ -1,7 +1,6 @@
 package setupcache
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -21,10 +20,9 @@ import (
 // maxIndex bounds git's index, in bytes: one of a million files has some 100 MiB.
 const maxIndex = 128 << 20
 
-// Save makes a snapshot of the current content of the directories (of temporary files: the content before
-// SetAside), and mounts new upper directories of the box above it. Call it after setup, before any code
-// that must not write to it. whole means that setup changed nothing outside the directories. why is the reason if
-// nothing was stored. After an error the directories are unusable.
+// Save makes a snapshot of the current content of the directories, and mounts new upper directories of the box above
+// it. Call it after setup, before any code that must not write to it. whole means that setup changed nothing outside
+// the directories. why is the reason if nothing was stored. After an error the directories are unusable.
 func (s *Store) Save(ctx context.Context, whole bool) (why error, err error) {
 	kept := s.mounts.dirs
 	if len(kept) == 0 || s.matches {
@@ -33,24 +31,23 @@ func (s *Store) Save(ctx context.Context, whole bool) (why error, err error) {
 	if why := errors.Join(s.CheckQuiet(ctx), s.nothingBeside(ctx)); why != nil {
 		return why, nil
 	}
-	// A hook, a setting or a tag in the separate directories would be missing in the next box.
-	whole = whole && s.apartAt == s.mounts.excludedState()
-	for i, l := range kept {
-		if why := freeze(ctx, s.mounts.path("mounts", l.upper)); why != nil {
-			return why, s.mounts.thaw(kept[:i])
-		}
+	var from []written
+	for _, l := range kept {
+		from = append(from, written{l, l.upper, s.mounts.path("apart", l.Name)})
 	}
-	if why := (inspector{&s.mounts, &s.cfg}).check(ctx); why != nil {
-		return why, s.mounts.thaw(kept)
+	m := &Meta{
+		Tree: s.want.Tree, Layers: map[string][]string{},
+		// A hook, a setting or a tag in the separate directories would be missing in the next box.
+		Whole: whole && s.apartAt == s.mounts.excludedState(),
 	}
-	m, why := s.put(whole)
-	if why != nil {
-		return why, s.mounts.thaw(kept)
+	for _, l := range kept {
+		m.Layers[l.Name] = l.layers
 	}
-	s.under, s.matches = m, true
+	if why, err := s.store(ctx, m, from); why != nil || err != nil {
+		return why, err
+	}
 	for _, l := range kept {
 		l.layers = append([]string{m.ID}, l.layers...)
-		l.set = ""
 		old := l.upper
 		if err := s.mounts.remount(l); err != nil {
 			return nil, err
@@ -62,34 +59,54 @@ func (s *Store) Save(ctx context.Context, whole bool) (why error, err error) {
 	return nil, nil
 }
 
-// SetAside separates later temporary files from those of setup. Called again, it removes the later ones.
-func (s *Store) SetAside() error {
+// KeepFresh adds what was written to the directories of the last clean checkout, of a commit with that tree, to the
+// snapshot that they began with. Later clean checkouts of this box begin with both. The directories stay read-only.
+func (s *Store) KeepFresh(ctx context.Context, tree string) (why error, err error) {
+	m := &Meta{
+		Tree: tree, Layers: map[string][]string{}, Whole: s.under.Whole && s.under.Tree == tree, Scratch: s.under.Scratch, Warm: true,
+	}
+	var from []written
 	for _, l := range s.mounts.dirs {
-		if !l.Scratch {
-			continue
-		}
-		if l.set == "" {
-			l.set = l.upper
-		}
-		if err := s.mounts.remount(l); err != nil {
-			return err
+		m.Layers[l.Name] = append([]string{s.under.ID}, s.under.Layers[l.Name]...)
+		if name := s.fresh[l.Name]; name != "" && !l.Scratch {
+			from = append(from, written{l, name, s.mounts.path("run", name, "upper")})
 		}
 	}
-	return nil
+	if why, err := s.store(ctx, m, from); why != nil || err != nil {
+		return why, err
+	}
+	for _, l := range s.mounts.dirs {
+		if !l.Scratch {
+			l.layers = append([]string{m.ID}, m.Layers[l.Name]...)
+		}
+	}
+	return nil, nil
 }
 
-// ClearScratch resets the directories of temporary files to the image's content.
-func (s *Store) ClearScratch() error {
-	for _, l := range s.mounts.dirs {
-		if !l.Scratch {
-			continue
-		}
-		l.layers, l.set = nil, ""
-		if err := s.mounts.remount(l); err != nil {
-			return err
+// written is an upper directory that becomes part of a snapshot.
+type written struct {
+	*mountedDir
+	name  string // of the directory in the run's directory
+	apart string // where its separate directories are
+}
+
+// store makes a snapshot of upper directories, unless there is a reason not to. After an error the directories are
+// unusable.
+func (s *Store) store(ctx context.Context, m *Meta, from []written) (why error, err error) {
+	for i, l := range from {
+		if why := freeze(ctx, s.mounts.path("mounts", l.name)); why != nil {
+			return why, s.mounts.thaw(from[:i])
 		}
 	}
-	return nil
+	why = inspector{&s.mounts, &s.cfg}.check(ctx, from)
+	if why == nil {
+		why = s.put(m, from)
+	}
+	if why != nil {
+		return why, s.mounts.thaw(from)
+	}
+	s.under, s.matches = m, true
+	return nil, nil
 }
 
 // Clear resets the directories as if nothing were stored: a work tree without files, and the image's home. The box
@@ -97,7 +114,7 @@ func (s *Store) ClearScratch() error {
 func (s *Store) Clear() error {
 	s.under, s.matches, s.emptied = nil, false, true
 	for _, l := range s.mounts.dirs {
-		l.layers, l.set = nil, ""
+		l.layers = nil
 		if err := s.mounts.remount(l); err != nil {
 			return err
 		}
@@ -105,27 +122,22 @@ func (s *Store) Clear() error {
 	return nil
 }
 
-// wrote returns the name of the upper directory with setup's writes.
-func (l *mountedDir) wrote() string { return cmp.Or(l.set, l.upper) }
-
-func (s *Store) upper(l *mountedDir) string {
-	return filepath.Join("runs", s.cfg.ID, l.wrote(), "upper")
+// upper returns that directory relative to the root of the volume's directory.
+func (s *Store) upper(l written) string {
+	return filepath.Join("runs", s.cfg.ID, l.name, "upper")
 }
 
-// put moves the upper directories to the snapshots, and writes the description last.
-func (s *Store) put(whole bool) (m *Meta, err error) {
-	id := strings.ToLower(rand.Text()[:12])
-	dir := filepath.Join("kept", s.project, id)
-	m = &Meta{
-		ID: id, Key: s.want.Digest, Tree: s.want.Tree, Layers: map[string][]string{}, Whole: whole,
-		Made: time.Now().UTC(), Project: s.want.Project,
-	}
+// put moves upper directories to the snapshots, and fills in the description m, which is written last: without it
+// there is no snapshot.
+func (s *Store) put(m *Meta, from []written) (err error) {
+	m.ID, m.Key, m.Made, m.Project = strings.ToLower(rand.Text()[:12]), s.want.Digest, time.Now().UTC(), s.want.Project
+	dir := filepath.Join("kept", s.project, m.ID)
 	if err := s.root.Mkdir(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("store the files of setup: %w", err)
+		return fmt.Errorf("store the files of setup: %w", err)
 	}
-	var moved []*mountedDir
+	var moved []written
 	err = func() error {
-		for _, l := range s.mounts.dirs {
+		for _, l := range from {
 			if err := s.index(l, dir); err != nil {
 				return err
 			}
@@ -138,13 +150,7 @@ func (s *Store) put(whole bool) (m *Meta, err error) {
 				return err
 			}
 			moved = append(moved, l)
-			m.Layers[l.Name] = l.layers
 			if err := s.apart(l, filepath.Join(dir, l.Name)); err != nil {
-				return err
-			}
-		}
-		if len(s.attach) > 0 {
-			if err := s.root.WriteFile(filepath.Join(dir, attachFile), s.attach, 0o600); err != nil {
 				return err
 			}
 		}
@@ -161,29 +167,29 @@ func (s *Store) put(whole bool) (m *Meta, err error) {
 		for _, l := range moved {
 			err = errors.Join(err, s.root.Rename(filepath.Join(dir, l.Name), s.upper(l)))
 		}
-		return nil, fmt.Errorf("store the files of setup: %w", err)
+		return fmt.Errorf("store the files of setup: %w", err)
 	}
-	return m, nil
+	return nil
 }
 
 // usedScratch reports whether setup has written to a scratch directory.
-func (s *Store) usedScratch(l *mountedDir) (bool, error) {
+func (s *Store) usedScratch(l written) (bool, error) {
 	if !l.Scratch {
 		return false, nil
 	}
-	entries, err := os.ReadDir(s.mounts.path("run", l.wrote(), "upper"))
+	entries, err := os.ReadDir(s.mounts.path("run", l.name, "upper"))
 	return len(entries) > 0, err
 }
 
 // apart removes the box's own files from a snapshot.
-func (s *Store) apart(l *mountedDir, dir string) error {
-	for _, a := range l.Apart { // contains only a mount point
-		if err := s.root.Remove(filepath.Join(dir, a)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (s *Store) apart(l written, dir string) error {
+	for _, a := range l.Apart { // a mount point, or the repository of a clean checkout
+		if err := s.root.RemoveAll(filepath.Join(dir, a)); err != nil {
 			return err
 		}
 	}
 	for _, o := range l.Own {
-		if err := s.root.Rename(filepath.Join(dir, o), filepath.Join("runs", s.cfg.ID, l.upper, o)); err != nil &&
+		if err := s.root.Rename(filepath.Join(dir, o), filepath.Join("runs", s.cfg.ID, l.name, o)); err != nil &&
 			!errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -229,9 +235,9 @@ func copyOwn(from, to string) error {
 }
 
 // index stores git's index of a work tree, which is separate.
-func (s *Store) index(l *mountedDir, dir string) error {
+func (s *Store) index(l written, dir string) error {
 	for _, a := range l.Apart {
-		root, err := os.OpenRoot(s.mounts.path("apart", l.Name, a))
+		root, err := os.OpenRoot(filepath.Join(l.apart, a))
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,6 @@ type mountedDir struct {
 	Dir
 	layers []string // ids of snapshots, uppermost first
 	upper  string   // name of its directory in the run's directory
-	set    string   // name of the directory below that, with setup's writes to temporary files; empty before SetAside
 	shown  bool     // its path shows the layers
 }
 
@@ -199,9 +198,6 @@ func (m *mounts) showAll(at string, l *mountedDir) error {
 
 // layers returns the layers of a directory, without snapshots that have none for it.
 func (m *mounts) layers(l *mountedDir) (dirs []string) {
-	if l.set != "" {
-		dirs = append(dirs, m.path("run", l.set, "upper"))
-	}
 	for _, id := range l.layers {
 		dir := m.path("kept", id, l.Name)
 		if _, err := os.Lstat(dir); err == nil {
@@ -217,9 +213,9 @@ func (m *mounts) layers(l *mountedDir) (dirs []string) {
 }
 
 // thaw makes the directories writable again.
-func (m *mounts) thaw(all []*mountedDir) error {
+func (m *mounts) thaw(all []written) error {
 	for _, l := range all {
-		if err := thaw(m.path("mounts", l.upper)); err != nil {
+		if err := thaw(m.path("mounts", l.name)); err != nil {
 			return err
 		}
 	}

@@ -1,12 +1,5 @@
-// Package setupcache stores the files that setup left on a base commit, and mounts them below the directories of later boxes.
-//
-// Layout, below <volume>/setup-v1 (a cachevolume.Dir):
-//
-//	kept/<project>/<id>/   meta.json, index (git's, of the work tree), a directory for each of Config.Dirs (tree/, home/, tmp/)
-//	runs/<id>/             uses (ids of the snapshots that the box has below it), and its own upper directories
-//
-// A project is a repository's address with the base branch and the box's image. Setup is code of the branch, and an agent may have
-// written the branch, so no other branch uses the snapshot.
+// Package setupcache stores the files that setup left on a base commit, and what the checks wrote there in a clean room,
+// and mounts them below the directories of later boxes.
 package setupcache
 
 import (
@@ -85,7 +78,9 @@ type Meta struct {
 	Whole bool `json:"whole"`
 	// Scratch means that setup left files in a directory of temporary files.
 	Scratch bool `json:"scratch,omitempty"`
-	// Made is when setup ended.
+	// Warm means that it has the caches of the checks, too.
+	Warm bool `json:"warm,omitempty"`
+	// Made is when setup, or the checks, ended.
 	Made time.Time `json:"made"`
 	// Project is the repository's address, for people.
 	Project string `json:"project"`
@@ -103,7 +98,7 @@ type Store struct {
 	matches bool  // it has the wanted key
 	emptied bool  // setup could not run on top of it
 	mounts  mounts
-	attach  []byte
+	fresh   map[string]string // upper directories of the last clean checkout, by Dir.Name
 	apartAt string            // state of the separate directories before setup
 	beside  map[string]string // result of Config.Beside before setup; nil if it failed
 }
@@ -134,7 +129,9 @@ func Reserve(mountPoint, dir string) error {
 }
 
 // New returns the store; nothing is touched yet.
-func New(c Config) *Store { return &Store{cfg: c, mounts: mounts{root: c.MountDir, user: c.User}} }
+func New(c Config) *Store {
+	return &Store{cfg: c, mounts: mounts{root: c.MountDir, user: c.User}, fresh: map[string]string{}}
+}
 
 // Mount mounts the wanted snapshot below the directories, or harmless parts of another one, and the box's own
 // directories above. note describes the result. An error leaves the directories unchanged and must not fail the run.
@@ -296,17 +293,36 @@ func (s *Store) Index() []byte {
 	return b
 }
 
-// Attach adds data about the work tree's commit to the next snapshot.
-func (s *Store) Attach(b []byte) { s.attach = b }
-
-// Attached returns the data about the commit of the snapshot below; nil if there is none.
-func (s *Store) Attached() []byte {
+// Attach stores data about a commit with the snapshot, if it has the wanted key.
+func (s *Store) Attach(commit string, b []byte) error {
 	if !s.matches {
-		return s.attach
+		return nil
 	}
-	b, err := os.ReadFile(s.mounts.path("kept", s.under.ID, attachFile))
+	dir := filepath.Join("kept", s.project, s.under.ID)
+	entries, err := os.ReadDir(s.mounts.path("kept", s.under.ID))
 	if err != nil {
-		return s.attach
+		return err
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err == nil && strings.HasPrefix(e.Name(), attachPrefix) && time.Since(info.ModTime()) > attachAge {
+			err = s.root.Remove(filepath.Join(dir, e.Name()))
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return s.root.WriteFile(filepath.Join(dir, attachPrefix+commit), b, 0o600)
+}
+
+// Attached returns the data about a commit; nil if there is none.
+func (s *Store) Attached(commit string) []byte {
+	if !s.matches {
+		return nil
+	}
+	b, err := os.ReadFile(s.mounts.path("kept", s.under.ID, attachPrefix+commit))
+	if err != nil {
+		return nil
 	}
 	return b
 }
@@ -407,6 +423,9 @@ const (
 	metaFile  = "meta.json"
 	indexFile = "index"
 	usesFile  = "uses"
-	// attachFile has the data about the commit.
-	attachFile = "known"
+	// attachPrefix begins the names of files with data about a commit.
+	attachPrefix = "known-"
 )
+
+// attachAge is how long data about a commit is kept.
+const attachAge = 30 * 24 * time.Hour

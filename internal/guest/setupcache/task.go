@@ -15,7 +15,8 @@ type Task struct {
 	// Say receives a line for people.
 	Say func(text string)
 
-	at Commit // the commit that the work tree started from
+	at   Commit // the commit that the work tree started from
+	room Commit // that of the last clean checkout with files of an earlier setup; zero if it had none
 }
 
 // Mount mounts a fitting snapshot for a commit below a work tree without files, and returns git's index of it. Call it
@@ -89,6 +90,7 @@ type CheckoutStart struct {
 
 // CheckoutStart examines a commit. If its dependencies differ from those at the task's start, it starts empty.
 func (t *Task) CheckoutStart(ctx context.Context, repo git.Repo, commit string) (CheckoutStart, error) {
+	t.room = Commit{}
 	if !t.Mounted() {
 		return CheckoutStart{}, nil
 	}
@@ -96,8 +98,18 @@ func (t *Task) CheckoutStart(ctx context.Context, repo git.Repo, commit string) 
 	if fits, _ := t.Matches(); err != nil || !fits || c.Key != t.at.Key {
 		return CheckoutStart{}, err
 	}
+	t.room = c
 	n := t.done(c)
 	return CheckoutStart{Index: t.Index(), Done: n, fits: true, all: n == len(t.Order.Setup)}, nil
+}
+
+// KeepRoom adds what the checks wrote in the last clean checkout to its snapshot, unless that has such files already.
+// why is the reason if nothing was stored.
+func (t *Task) KeepRoom(ctx context.Context) (why, err error) {
+	if t.room.Tree == "" || t.under.Warm {
+		return nil, nil
+	}
+	return t.KeepFresh(ctx, t.room.Tree)
 }
 
 // Fresh recreates a directory for a clean checkout; bare with only the image's files.

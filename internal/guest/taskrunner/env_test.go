@@ -15,7 +15,7 @@ func TestCommandEnv(t *testing.T) {
 	t.Setenv("SANDBOX_AGENT_RESCUE_REASON", "x")
 	env := commandEnv(&workorder.Envelope{
 		Order: workorder.Order{
-			TaskID: "T-A1B2C3D4", BoxSpec: workorder.BoxSpec{Env: map[string]string{"A": "project", "KEY": "project", "CI": ""}},
+			TaskID: "T-A1B2C3D4", BoxSpec: workorder.BoxSpec{Setup: []string{"cd web && pnpm install"}, Env: map[string]string{"A": "project", "KEY": "project", "CI": ""}},
 			Author: workorder.Identity{Name: "Agent", Email: "a@example.org"},
 		},
 		Secrets: map[string]string{"KEY": "secret"},

@@ -132,8 +132,11 @@ var packageStores = map[string]string{
 // imageEnv returns the environment without the project's variables and the secrets.
 func imageEnv(o *workorder.Order) map[string]string {
 	merged := map[string]string{}
+	pnpm := o.Tools["pnpm"] != "" || strings.Contains(strings.Join(o.Setup, "\n"), "pnpm")
 	for name, dir := range packageStores {
-		merged[name] = workorder.SandboxHome + "/" + dir
+		if pnpm || name != "npm_config_store_dir" { // npm warns of it
+			merged[name] = workorder.SandboxHome + "/" + dir
+		}
 	}
 	for _, kv := range os.Environ() {
 		if k, v, ok := strings.Cut(kv, "="); ok {
@@ -297,7 +300,10 @@ func (t *Task) withSetup(agent workorder.Usage) workorder.Usage {
 
 // Validate runs the project's checks.
 func (t *Task) Validate(ctx context.Context) []workorder.Validation {
-	return runner.Validate(ctx, t.ConfigFor(workorder.SecretForValidate))
+	began := time.Now()
+	checks := runner.Validate(ctx, t.ConfigFor(workorder.SecretForValidate))
+	t.cfg.Took = time.Since(began)
+	return checks
 }
 
 // Verdict returns the result of the run.
@@ -305,7 +311,7 @@ func (t *Task) Verdict(checks []workorder.Validation, commits int, cause error) 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return runner.Verdict(runner.Facts{
-		Agent: t.agent, Validation: checks, HasRepo: t.cfg.Order.Repo != "", Commits: commits, Cause: cause, FailedServices: t.lost,
+		Agent: t.agent, Validation: checks, Found: t.cfg.Order.Found, HasRepo: t.cfg.Order.Repo != "", Commits: commits, Cause: cause, FailedServices: t.lost,
 	})
 }
 

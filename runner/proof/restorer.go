@@ -1,4 +1,4 @@
-package tree
+package proof
 
 import (
 	"context"
@@ -6,43 +6,37 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"slices"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 )
 
-// Restorer records how the work tree differs from its commit now. undo restores files that did not differ before, and
-// removes new files that git does not ignore.
-func (t *WorkTree) Restorer(ctx context.Context) (undo func(context.Context) error, err error) {
-	r := t.Repos.Tree()
-	changed, others, err := differences(ctx, r)
+// restorer records how a side's checkout differs from its commit now. undo restores that state: files that git knows
+// are restored if they did not differ before, and new files that git does not ignore are removed. Ignored files stay.
+func (r *stores) restorer(ctx context.Context, s *side) (undo func(context.Context) error, err error) {
+	repo := r.checkoutOf(s)
+	changed, others, err := differences(ctx, repo)
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) error {
-		changedNow, othersNow, err := differences(ctx, r)
+		changedNow, othersNow, err := differences(ctx, repo)
 		if err != nil {
 			return err
 		}
 		maps.DeleteFunc(changedNow, func(path string, _ bool) bool { return changed[path] })
 		if len(changedNow) > 0 {
-			r := r
+			in := repo
 			for _, path := range slices.Sorted(maps.Keys(changedNow)) {
-				r.Stdin += path + "\x00"
+				in.Stdin += path + "\x00"
 			}
-			if err := r.Run(ctx, "checkout-index", "--force", "-z", "--stdin"); err != nil {
+			if err := in.Run(ctx, "checkout-index", "--force", "-z", "--stdin"); err != nil {
 				return err
 			}
 		}
-		root, err := os.OpenRoot(t.Repos.Workspace)
-		if err != nil {
-			return err
-		}
-		defer root.Close()
 		for path := range othersNow {
 			if !others[path] {
-				if rerr := root.RemoveAll(path); !errors.Is(rerr, fs.ErrNotExist) {
+				if rerr := s.root.RemoveAll(path); !errors.Is(rerr, fs.ErrNotExist) {
 					err = errors.Join(err, rerr)
 				}
 			}
