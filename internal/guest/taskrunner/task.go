@@ -134,9 +134,13 @@ func imageEnv(o *workorder.Order) map[string]string {
 	merged := map[string]string{}
 	pnpm := o.Tools["pnpm"] != "" || strings.Contains(strings.Join(o.Setup, "\n"), "pnpm")
 	for name, dir := range packageStores {
-		if pnpm || name != "npm_config_store_dir" { // npm warns of it
-			merged[name] = workorder.SandboxHome + "/" + dir
-		}
+		merged[name] = workorder.SandboxHome + "/" + dir
+	}
+	if !pnpm {
+		delete(merged, "npm_config_store_dir") // npm warns of it
+	}
+	if _, err := os.Stat(workorder.Workspace + "/.yarn/cache"); err == nil {
+		delete(merged, "YARN_CACHE_FOLDER") // the repository keeps its packages there
 	}
 	for _, kv := range os.Environ() {
 		if k, v, ok := strings.Cut(kv, "="); ok {
