@@ -38,7 +38,7 @@ func (s *Checkpointer) RecordSetupFiles(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.excludeDirs(ctx, restored); err != nil {
+	if err := s.Work.excludeDirs(ctx, s.Repos.Tree(), restored); err != nil {
 		return err
 	}
 	// Setup's files are in no commit of the task, except for an earlier attempt's work or a setting.
@@ -97,10 +97,10 @@ const ManyFiles = 200
 
 // excludeDirs makes git ignore directories of packages that setup made, also files that are added to them later. A directory
 // with restored files is not one of them.
-func (s *Checkpointer) excludeDirs(ctx context.Context, restored []string) error {
-	t, files := s.Repos.Tree(), map[string]int{}
+func (t *WorkTree) excludeDirs(ctx context.Context, repo git.Repo, restored []string) error {
+	files := map[string]int{}
 	list := []string{"ls-files", "-z", "--others", "--exclude-standard"}
-	err := t.Each(ctx, func(path string) {
+	err := repo.Each(ctx, func(path string) {
 		for dir := filepath.Dir(path); dir != "."; dir = filepath.Dir(dir) {
 			files[dir]++
 		}
@@ -109,7 +109,7 @@ func (s *Checkpointer) excludeDirs(ctx context.Context, restored []string) error
 		return err
 	}
 	var dirs []string
-	err = t.Each(ctx, func(path string) {
+	err = repo.Each(ctx, func(path string) {
 		dir, ok := strings.CutSuffix(path, "/")
 		full := slices.Contains(packageDirs, filepath.Base(dir)) || files[dir] >= ManyFiles
 		work := slices.ContainsFunc(restored, func(p string) bool { return strings.HasPrefix(p, path) })
@@ -120,7 +120,7 @@ func (s *Checkpointer) excludeDirs(ctx context.Context, restored []string) error
 	if err != nil {
 		return err
 	}
-	return s.Work.exclude(ctx, dirs)
+	return t.exclude(ctx, dirs)
 }
 
 // exclude makes git ignore untracked paths of the work tree.
