@@ -166,7 +166,7 @@ func judge(f Facts) workorder.Ending {
 		}
 	}
 	switch {
-	case len(failed) > 0 && f.Cause != nil && !(f.Found && errors.Is(classify(f.Cause), ErrTimeout)):
+	case len(failed) > 0 && f.Cause != nil && (!f.Found || !errors.Is(classify(f.Cause), ErrTimeout)):
 		// The end of the run may have made them fail.
 		if errors.Is(classify(f.Cause), ErrTimeout) {
 			return ending(workorder.StatusTimeout, workorder.EndedByTimeout, workorder.ReasonTimeout, "timeout_minutes ran out during validation")

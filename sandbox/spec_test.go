@@ -79,7 +79,7 @@ func TestBoxSpecJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := order
-	want.Image, want.ImageID, want.OCIRuntime, want.HostImages, want.MTU = "", "", "", nil, 0
+	want.Image, want.ImageID, want.OCIRuntime, want.SetupCache, want.HostImages, want.MTU = "", "", "", "", nil, 0
 	want.Network.Mode, want.Limits = "", workorder.Limits{DiskBytes: order.Limits.DiskBytes}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)

@@ -16,6 +16,7 @@ const (
 	Command    = "command" // any program
 )
 
+// Variables of keys and logins.
 const (
 	AnthropicKey   = "ANTHROPIC_API_KEY"
 	AnthropicToken = "ANTHROPIC_AUTH_TOKEN"
@@ -24,6 +25,7 @@ const (
 	CodexKey       = "CODEX_API_KEY"
 )
 
+// Model APIs, as orders and project files have them.
 const (
 	Anthropic = "anthropic"
 	OpenAI    = "openai"

@@ -92,25 +92,30 @@ func refuseUnknown(cmd *cobra.Command) {
 	}
 	for _, sub := range cmd.Commands() {
 		if sub.Name() == "help" {
-			sub.Args = func(help *cobra.Command, args []string) error {
-				about, rest, err := help.Root().Find(args)
-				if err == nil && about.HasSubCommands() {
-					err = cmdutil.NoArgs(about, rest)
-				}
-				if err != nil && !about.HasParent() {
-					names := topicNames()
-					for _, sub := range about.Commands() {
-						if sub.IsAvailableCommand() {
-							names = append(names, sub.Name())
-						}
-					}
-					if near := cmp.Or(diag.Nearest(args[0], names), diag.Nearest(args[0]+"s", names)); near != "" { // topics are plurals
-						err = exiterr.New(workorder.ExitUsage, errors.Unwrap(err), "did you mean "+near+"?")
-					}
-				}
-				return err
-			}
+			sub.Args = helpArgs
 		}
 		refuseUnknown(sub)
 	}
+}
+
+// helpArgs are the arguments of `help`: a command or a topic. An unknown word is refused with the nearest name.
+func helpArgs(help *cobra.Command, args []string) error {
+	about, rest, err := help.Root().Find(args)
+	if err == nil && about.HasSubCommands() {
+		err = cmdutil.NoArgs(about, rest)
+	}
+	if err == nil || about.HasParent() {
+		return err
+	}
+	names := topicNames()
+	for _, sub := range about.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	near := cmp.Or(diag.Nearest(args[0], names), diag.Nearest(args[0]+"s", names)) // topics are plurals
+	if near == "" {
+		return err
+	}
+	return exiterr.New(workorder.ExitUsage, errors.Unwrap(err), "did you mean "+near+"?")
 }

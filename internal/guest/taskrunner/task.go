@@ -315,7 +315,8 @@ func (t *Task) Verdict(checks []workorder.Validation, commits int, cause error) 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return runner.Verdict(runner.Facts{
-		Agent: t.agent, Validation: checks, Found: t.cfg.Order.Found, HasRepo: t.cfg.Order.Repo != "", Commits: commits, Cause: cause, FailedServices: t.lost,
+		Agent: t.agent, Validation: checks, Found: t.cfg.Order.Found,
+		HasRepo: t.cfg.Order.Repo != "", Commits: commits, Cause: cause, FailedServices: t.lost,
 	})
 }
 
