@@ -280,7 +280,7 @@ func TestAgentsGitIgnoresSetupsLeftovers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, map[string]string{"tracked": "1", "web/page": "x"})
 	ws := f.Repos.Workspace
-	for _, path := range []string{"lock [1]", ".pnpm-store/v10/a", "node_modules/a/a", "web/.venv/b", "vendor/bundle/c", "target/d", "gen/e"} {
+	for _, path := range []string{"lock [1]", ".pnpm-store/v10/a", "node_modules/a/a", "web/.venv/b", "vendor/bundle/c", "target/d", "gen/e", "cache/CACHEDIR.TAG"} {
 		f.write(t, path, "setup")
 	}
 	for i := range tree.ManyFiles {
@@ -289,22 +289,28 @@ func TestAgentsGitIgnoresSetupsLeftovers(t *testing.T) {
 	if err := f.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"lock [1]", "node_modules/new/a", "web/.venv/new", "target/new", "many/new", "gen/new", "web/new"} {
+	for _, path := range []string{"lock [1]", "node_modules/new/a", "web/.venv/new", "target/new", "many/new", "gen/new", "web/new", "vendor/own", "vendor/bundle/new", "cache/new"} {
 		f.write(t, path, "agent")
+		// The clock of files is coarse.
+		if later := time.Now().Add(time.Second); os.Chtimes(filepath.Join(ws, path), later, later) != nil {
+			t.Fatal(path)
+		}
 	}
 	gittest.Git(t, ws, "add", "-A")
 	gittest.Git(t, ws, "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-q", "-m", "all")
-	if got := gittest.Git(t, ws, "diff", "--name-only", f.base, "HEAD"); got != "gen/new\nweb/new" {
+	if got := gittest.Git(t, ws, "diff", "--name-only", f.base, "HEAD"); got != "gen/new\nvendor/own\nweb/new" {
 		t.Errorf("the agent committed %q", got)
 	}
 	l := f.land(t)
-	if got := gittest.Git(t, ws, "diff", "--name-only", f.base, "HEAD"); l.Err != nil || got != "gen/new\nlock [1]\nweb/new" {
+	if got := gittest.Git(t, ws, "diff", "--name-only", f.base, "HEAD"); l.Err != nil || got != "gen/new\nlock [1]\nvendor/own\nweb/new" {
 		t.Errorf("%v: the branch has %q", l.Err, got)
 	}
-	if got := f.seen(); !slices.ContainsFunc(got, func(e workorder.Event) bool {
-		return e.Type == workorder.EventWarning && strings.Contains(e.Text, "lock [1]")
-	}) {
-		t.Errorf("the changed file is not named: %+v", got)
+	for _, named := range []string{"lock [1]", "many/new, target/new"} {
+		if got := f.seen(); !slices.ContainsFunc(got, func(e workorder.Event) bool {
+			return e.Type == workorder.EventWarning && strings.Contains(e.Text, named)
+		}) {
+			t.Errorf("%s is not named: %+v", named, got)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 )
@@ -17,6 +19,8 @@ import (
 // unless the agent changed them. The record is a file, so that rescue can read it, too.
 
 func (s *Checkpointer) baselineFile() string { return filepath.Join(s.Repos.Dir, "baseline") }
+
+func (s *Checkpointer) excludedFile() string { return filepath.Join(s.Repos.Dir, "excluded") }
 
 // RecordSetupFiles records how the work tree differs from HEAD now. Restored changes are the agent's work.
 func (s *Checkpointer) RecordSetupFiles(ctx context.Context) error {
@@ -38,7 +42,8 @@ func (s *Checkpointer) RecordSetupFiles(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Work.excludeDirs(ctx, s.Repos.Tree(), restored); err != nil {
+	named, err := s.Work.excludeDirs(ctx, s.Repos.Tree(), restored)
+	if err != nil {
 		return err
 	}
 	// Setup's files are in no commit of the task, except for an earlier attempt's work or a setting.
@@ -76,7 +81,10 @@ func (s *Checkpointer) RecordSetupFiles(ctx context.Context) error {
 			untracked = append(untracked, path)
 		}
 	}
-	if err := os.WriteFile(s.baselineFile(), []byte(b.String()), 0o600); err != nil {
+	if err := errors.Join(
+		os.WriteFile(s.excludedFile(), []byte(strings.Join(named, "\x00")), 0o600),
+		os.WriteFile(s.baselineFile(), []byte(b.String()), 0o600),
+	); err != nil {
 		return fmt.Errorf("record the files of setup: %w", err)
 	}
 	return s.Work.exclude(ctx, untracked)
@@ -87,40 +95,87 @@ func isNew(entry string) bool { return strings.HasSuffix(entry, " A") }
 
 // packageDirs are names of directories that only package managers and compilers write to.
 var packageDirs = []string{
-	"node_modules", ".pnpm-store", ".yarn", ".venv", "venv", "vendor", "bundle", ".bundle", "target", "__pycache__", ".tox", ".nox",
-	".gradle", ".m2", ".cargo", ".cache", "_build", "elm-stuff", ".stack-work", "dist-newstyle", ".dart_tool", "bower_components", "Pods",
+	"node_modules", ".pnpm-store", ".yarn", ".venv", "venv", ".bundle", "__pycache__", ".tox", ".nox", ".gradle", ".m2", ".cargo", ".cache",
+	"_build", "elm-stuff", ".stack-work", "dist-newstyle", ".dart_tool", "bower_components", "Pods",
 }
+
+// mixedDirs are such directories, too, but projects keep files of their own in directories of the same name.
+var mixedDirs = []string{"target", "out"}
 
 // ManyFiles is the number of files from which an untracked directory is excluded as a whole: git compares each
 // untracked file with each pattern.
 const ManyFiles = 200
 
-// excludeDirs makes git ignore directories of packages that setup made, also files that are added to them later. A directory
-// with restored files is not one of them.
-func (t *WorkTree) excludeDirs(ctx context.Context, repo git.Repo, restored []string) error {
-	files := map[string]int{}
+// excludeDirs makes git ignore directories of packages that setup made, also files that are added to them later. It returns
+// those whose later files Commit names. A directory with restored files is none of them.
+func (t *WorkTree) excludeDirs(ctx context.Context, repo git.Repo, restored []string) (named []string, err error) {
+	var files []string
+	tops, tagged := map[string]bool{}, map[string]bool{}
 	list := []string{"ls-files", "-z", "--others", "--exclude-standard"}
-	err := repo.Each(ctx, func(path string) {
-		for dir := filepath.Dir(path); dir != "."; dir = filepath.Dir(dir) {
-			files[dir]++
+	err = repo.Each(ctx, func(path string) { tops[path] = true }, append(list, "--directory", "--no-empty-directory")...)
+	if err != nil {
+		return nil, err
+	}
+	err = repo.Each(ctx, func(path string) {
+		files = append(files, path)
+		if dir, ok := strings.CutSuffix(path, "/CACHEDIR.TAG"); ok {
+			tagged[dir+"/"] = true
 		}
 	}, list...)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var dirs []string
-	err = repo.Each(ctx, func(path string) {
-		dir, ok := strings.CutSuffix(path, "/")
-		full := slices.Contains(packageDirs, filepath.Base(dir)) || files[dir] >= ManyFiles
-		work := slices.ContainsFunc(restored, func(p string) bool { return strings.HasPrefix(p, path) })
-		if ok && files[dir] > 0 && full && !work { // a repository inside the work tree is listed without its files
-			dirs = append(dirs, path)
+	packages, mixed, many := map[string]bool{}, map[string]bool{}, map[string]int{}
+	for _, file := range files {
+		top := ""
+		for i := range file {
+			if file[i] != '/' || i == len(file)-1 { // a repository inside the work tree is listed without its files
+				continue
+			}
+			dir := file[:i+1]
+			if top == "" && !tops[dir] {
+				continue
+			}
+			top = cmp.Or(top, dir)
+			name := filepath.Base(dir)
+			if tagged[dir] || slices.Contains(packageDirs, name) || strings.HasSuffix("/"+dir, "/vendor/bundle/") {
+				packages[dir], top = true, ""
+				break
+			}
+			if slices.Contains(mixedDirs, name) {
+				mixed[dir], top = true, ""
+				break
+			}
 		}
-	}, append(list, "--directory", "--no-empty-directory")...)
-	if err != nil {
-		return err
+		many[top]++
 	}
-	return t.exclude(ctx, dirs)
+	for dir, n := range many {
+		if dir != "" && n >= ManyFiles {
+			mixed[dir] = true
+		}
+	}
+	isWork := func(dir string) bool {
+		return slices.ContainsFunc(restored, func(p string) bool { return strings.HasPrefix(p, dir) })
+	}
+	named = slices.DeleteFunc(slices.Sorted(maps.Keys(mixed)), isWork)
+	dirs := slices.DeleteFunc(slices.Sorted(maps.Keys(packages)), isWork)
+	return named, t.exclude(ctx, append(dirs, named...))
+}
+
+// newFiles lists some files that changed since a time in directories that are excluded as a whole.
+func (t *WorkTree) newFiles(ctx context.Context, dirs []string, since time.Time) ([]string, error) {
+	if len(dirs) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, clearTime)
+	defer cancel()
+	script := fmt.Sprintf("xargs -0 sh -c 'find \"$@\" -type f -newermt @%d.%09d -print0' sh | head -z -n 100", since.Unix(), since.Nanosecond())
+	out, err := t.shell(ctx, script, "./"+strings.Join(dirs, "\x00./")+"\x00")
+	files := strings.FieldsFunc(string(out), func(r rune) bool { return r == 0 })
+	for i := range files {
+		files[i] = strings.TrimPrefix(files[i], "./")
+	}
+	return files, err
 }
 
 // exclude makes git ignore untracked paths of the work tree.

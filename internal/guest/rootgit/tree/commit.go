@@ -88,6 +88,7 @@ func (c *Committer) commit(ctx context.Context, message func(*Conflicts) string)
 	if len(setup) > 0 {
 		c.Repos.Warn("files that setup made and the agent changed are committed: %s", Named(setup))
 	}
+	c.nameExcluded(ctx)
 	if staged {
 		if old == "" {
 			err = t.Run(ctx, "commit", "--quiet", "--no-verify", "--no-gpg-sign", "--message", message(conflicts))
@@ -109,6 +110,25 @@ func (c *Committer) commit(ctx context.Context, message func(*Conflicts) string)
 		return left
 	}
 	return nil
+}
+
+// nameExcluded warns of files that are not committed because they are in a directory that setup made.
+func (c *Committer) nameExcluded(ctx context.Context) {
+	list, err := os.ReadFile(c.Checkpoints.excludedFile())
+	if err != nil || len(list) == 0 { // there are none, or setup's files were not recorded
+		return
+	}
+	st, err := os.Stat(c.Checkpoints.excludedFile())
+	if err != nil {
+		return
+	}
+	fresh, err := c.Work.newFiles(ctx, strings.Split(string(list), "\x00"), st.ModTime())
+	if err != nil {
+		c.Repos.Warn("new files in directories that setup made are not committed, and cannot be listed: %v", err)
+	}
+	if len(fresh) > 0 {
+		c.Repos.Warn("new files in directories that setup made are not committed unless `git add --force` adds them: %s", Named(fresh))
+	}
 }
 
 // commitIndex commits an index as it is: `git commit` would examine all files first.
