@@ -15,14 +15,18 @@ type command struct {
 	dir     string // in the repository
 	env     []Var
 	at      Position
-	complex bool // it is more than one program with its words
+	after   string // what stands between it and the command before it on its line: && or ;
+	complex bool   // it is more than one program with its words
 }
 
 var (
 	changeDir = regexp.MustCompile(`^(?:cd|pushd)\s+"?([^\s"]+)"?$`)
 	assigned  = regexp.MustCompile(`^(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=("[^"$\x60\\]*"|'[^']*'|[^\s"'$\x60;|&<>()]*)(?:\s+|$)`)
 	ands      = regexp.MustCompile(`\s*(?:&&|;(?:\s|$))\s*`)
-	compound  = regexp.MustCompile(`(?m)^\s*(?:if|for|while|until|case|function|select)\s|^\s*\w+\s*\(\)|<<-?\s*['"]?\w`)
+	compound  = regexp.MustCompile(`(?m)(?:^|[;&|])\s*(?:if|for|while|until|case|function|select|\{)\s|^\s*\w+\s*\(\)|<<-?\s*['"]?\w`)
+	// guard begins a line whose later commands run only where the first one succeeds.
+	guard = regexp.MustCompile(`^(?:!|\[\[?|` + among(`test which type hash diff cmp ls cat false`) + `|command -v|grep -\w*q\w*|` +
+		`git (?:diff|status|log|rev-parse|ls-files|show-ref))\s.*(?:&&|\|\|)`)
 	subshell  = regexp.MustCompile(`^\(([^()]*)\)$`)
 	shellOnly = regexp.MustCompile("[|;&<>`$\\\\()]") // the line is more than a program and its words
 )
@@ -43,12 +47,18 @@ func script(content, dir string, at Position) (all []command) {
 			all = append(all, script(m[1], dir, at)...)
 			continue
 		}
-		parts := ands.Split(line, -1)
+		parts, joints := ands.Split(line, -1), ands.FindAllString(line, -1)
 		open := func(p string) bool { return strings.Count(p, `"`)%2+strings.Count(p, `'`)%2 > 0 }
 		if strings.HasPrefix(line, "(") || slices.ContainsFunc(parts, open) {
 			parts = []string{line}
 		}
-		for _, part := range parts {
+		whole := guard.MatchString(line) || len(parts) > 1 && slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(p, "||") })
+		if whole {
+			all = append(all, command{text: line, dir: dir, env: slices.Clone(exported), at: at, complex: true})
+			continue
+		}
+		first := len(all)
+		for i, part := range parts {
 			if m := changeDir.FindStringSubmatch(part); m != nil {
 				dir = within(dir, m[1])
 				continue
@@ -62,7 +72,11 @@ func script(content, dir string, at Position) (all []command) {
 				exported = env
 				continue
 			}
-			all = append(all, command{text: part, dir: dir, env: env, at: at})
+			c := command{text: part, dir: dir, env: env, at: at}
+			if len(all) > first {
+				c.after = strings.TrimSpace(joints[i-1])
+			}
+			all = append(all, c)
 		}
 	}
 	return all

@@ -144,7 +144,7 @@ func (d *devContainer) hook(at Position, key string, raw json.RawMessage) (all [
 		return nil
 	}
 	if compound.MatchString(content) || oneShell.MatchString(content) {
-		return []command{{text: content, dir: ".", at: at}}
+		return []command{{text: content, dir: ".", at: at, complex: true}}
 	}
 	return script(content, ".", at)
 }

@@ -623,50 +623,104 @@ func (p *plan) setup(dev []step) {
 			}
 		}
 	}
-	for _, c := range dev {
-		p.devCommand(c)
+	for len(dev) > 0 {
+		n := 1
+		for n < len(dev) && dev[n].after != "" {
+			n++
+		}
+		p.devLine(dev[:n])
+		dev = dev[n:]
 	}
 }
 
-// devCommand takes a command of the dev container, or of the setup job, that the installs do not have.
-func (p *plan) devCommand(c step) {
+// devLine takes a line of the dev container, or of the setup job, as one command: what follows && must not run where the command before
+// it fails. Nothing runs after a command that must not run.
+func (p *plan) devLine(line []step) {
+	type piece struct{ after, dir, text string }
+	var kept []piece
+	after := ""
+	for i, c := range line {
+		if c.after == ";" || after == "" {
+			after = c.after
+		}
+		command, why := p.devCommand(c)
+		if why != "" {
+			var rest []string
+			for _, r := range line[i:] {
+				rest = append(rest, r.text)
+			}
+			p.omit(c.at, strings.Join(rest, "; "), "%s", why)
+			break
+		}
+		if command != "" {
+			kept = append(kept, piece{after, c.dir, command})
+			after = ""
+		}
+	}
+	if len(kept) == 0 {
+		return
+	}
+	one := !slices.ContainsFunc(kept, func(k piece) bool { return k.dir != kept[0].dir })
+	all := ""
+	for i, k := range kept {
+		if !one && k.dir != "." {
+			k.text = "(" + in(k.dir, k.text) + ")"
+		}
+		if i > 0 {
+			all += strings.Replace(" "+k.after+" ", " ;", ";", 1)
+		}
+		all += k.text
+	}
+	if one {
+		all = in(kept[0].dir, all)
+	}
+	p.detector.setup(line[0].at, all)
+}
+
+// devCommand returns what setup runs of a command; nothing where the packages or the installs have it, or where it needs root. why says
+// that it must not run.
+func (p *plan) devCommand(c step) (run, why string) {
 	packages, rest := Apt(strings.ReplaceAll(c.text, "sudo -E ", "sudo "))
 	p.need(c.at, packages...)
 	if rest == "" {
-		return
+		return "", ""
 	}
 	here := &detector{p.source, c.dir}
 	if here.installs(c.text) {
 		p.omit(c.at, c.text, "setup installs the same")
-		return
+		return "", ""
 	}
 	v := here.classify(c.text, 0)
 	inVenv := slices.ContainsFunc(p.order, func(t *part) bool { return t.eco == &python && t.d.dir == c.dir })
+	why = here.harm(c.text, 0)
 	switch {
 	case regexp.MustCompile(`(?:^|[\s;&|])sudo\s`).MatchString(c.text):
 		p.omit(c.at, c.text, "it needs root, which setup does not have")
-	case v.kind == kindRefused && v.why == reasonPublishes:
-		p.omit(c.at, c.text, "%s", v.why)
+		return "", ""
+	case why != "":
+		return "", why
+	case c.complex:
 	case v.kind == kindInstall && v.eco == &python && pipCommand.MatchString(c.text):
 		args := pipCommand.FindStringSubmatch(c.text)[1]
 		install := here.venv() + "/bin/pip install --quiet "
 		if here.has("uv.lock") { // uv makes environments without pip
 			install = "uv pip install --quiet --python " + here.venv() + "/bin/python "
 		}
-		if !pipTools.MatchString(args) {
-			p.detector.setup(c.at, in(c.dir, install+args))
+		if pipTools.MatchString(args) {
+			return "", ""
 		}
-	case v.kind == kindInstall && !elsewhere.MatchString(c.text) && p.parts[v.eco.name+":"+c.dir] != nil:
-	case v.kind == kindNothing && !strings.Contains(c.text, ">"):
+		return install + args, ""
+	case v.kind == kindInstall && !elsewhere.MatchString(c.text) && p.parts[v.eco.name+":"+c.dir] != nil,
+		v.kind == kindNothing && !strings.Contains(c.text, ">"):
+		return "", ""
 	case inVenv && v.eco != nil && v.eco.name == "python" && v.kind == kindPrepare:
-		p.detector.setup(c.at, in(c.dir, v.command))
-	default:
-		var words []string
-		for _, e := range c.env {
-			words = append(words, e.Name+"="+text.Shell(e.Value))
-		}
-		p.detector.setup(c.at, in(c.dir, strings.Join(append(words, c.text), " ")))
+		return v.command, ""
 	}
+	var words []string
+	for _, e := range c.env {
+		words = append(words, e.Name+"="+text.Shell(e.Value))
+	}
+	return strings.Join(append(words, c.text), " "), ""
 }
 
 var scriptFile = regexp.MustCompile(`^(?:(?:ba)?sh )?(?:\./)?([\w./-]+\.sh)$`)
