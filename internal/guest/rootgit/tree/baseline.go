@@ -169,8 +169,9 @@ func (t *WorkTree) newFiles(ctx context.Context, dirs []string, since time.Time)
 	}
 	ctx, cancel := context.WithTimeout(ctx, clearTime)
 	defer cancel()
-	script := fmt.Sprintf("xargs -0 sh -c 'find \"$@\" -type f -newermt @%d.%09d -print0' sh | head -z -n 100", since.Unix(), since.Nanosecond())
-	out, err := t.shell(ctx, script, "./"+strings.Join(dirs, "\x00./")+"\x00")
+	newer := fmt.Sprintf("-newermt @%d.%09d", since.Unix(), since.Nanosecond())
+	find := `xargs -0 sh -c 'find "$@" -type f ` + newer + ` -print0' sh | head -z -n 100`
+	out, err := t.shell(ctx, find, "./"+strings.Join(dirs, "\x00./")+"\x00")
 	files := strings.FieldsFunc(string(out), func(r rune) bool { return r == 0 })
 	for i := range files {
 		files[i] = strings.TrimPrefix(files[i], "./")
