@@ -234,6 +234,16 @@ var missing = regexp.MustCompile(`(?:^|[\s;&(@/])(` +
 
 // classify finds what a command is for. d is the detector of its directory.
 func (d *detector) classify(text string, depth int) verdict {
+	v := d.byWords(text, depth)
+	if depth == 0 && (v.kind.judges() || v.kind == kindPrepare) {
+		if why := d.harm(text); why != "" {
+			v.refuse(why)
+		}
+	}
+	return v
+}
+
+func (d *detector) byWords(text string, depth int) verdict {
 	stripped := releaseFlag.ReplaceAllString(text, " ")
 	switch {
 	case skipsTests.MatchString(text):

@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"path"
 	"regexp"
 	"strings"
 )
@@ -12,7 +13,8 @@ var harms = []struct {
 }{
 	{watches, nil, reasonWatches},
 	{regexp.MustCompile(`^(?:while (?:true|:)|until false|tail -f|watchexec|watchman|entr|sleep infinity)|` +
-		`^pytest (?:.* )?(?:-f|--looponfail)(?:\s|$)|^(?:ava|jest|tsup|rollup|webpack|esbuild|sass|tailwindcss) (?:.* )?-w(?:\s|$)|^vitest (?:dev|watch)\b`), nil, reasonWatches},
+		`^pytest (?:.* )?(?:-f|--looponfail)(?:\s|$)|` +
+		`^(?:ava|jest|tsup|rollup|webpack|esbuild|sass|tailwindcss) (?:.* )?-w(?:\s|$)|^vitest (?:dev|watch)\b`), nil, reasonWatches},
 	{regexp.MustCompile(`^(?:npm|pnpm|yarn|bun)(?: run)? (?:dev|start|serve|develop|preview)(?:\s|$)|` +
 		`^(?:rails s(?:erver)?|flask run|uvicorn|gunicorn|php artisan serve|php -S|python3? -m http\.server|` +
 		`python3? manage\.py runserver|mix phx\.server|http-server|live-server|json-server|ngrok)(?:\s|$)`), nil, reasonServes},
@@ -30,7 +32,8 @@ var harms = []struct {
 		regexp.MustCompile(`\s--(?:dry-run|test|check-formatted|verify-no-changes)`), reasonRewrites,
 	},
 	{
-		regexp.MustCompile(`^(?:vendor/bin/|\./vendor/bin/)?phpcbf|^go fmt|^git (?:clean|reset)|spotless:?[aA]pply|^rubocop .*-[aA](?:\s|$)|^rector process|` +
+		regexp.MustCompile(`^(?:vendor/bin/|\./vendor/bin/)?phpcbf|^go fmt|^git (?:clean|reset)|` +
+			`spotless:?[aA]pply|^rubocop .*-[aA](?:\s|$)|^rector process|` +
 			`^(?:prettier|gofmt|goimports|gofumpt|shfmt) (?:\S+ )*-\w*w(?:\s|$)|^clang-format (?:\S+ )*-i(?:\s|$)|^sed (?:\S+ )*-i`),
 		regexp.MustCompile(`\s--dry-run`), reasonRewrites,
 	},
@@ -49,7 +52,8 @@ var updates = regexp.MustCompile(`(?:^|/)` + among(`jest vitest ava tap pytest m
 var (
 	// prefixes stand before a command that they run.
 	prefixes = regexp.MustCompile(`^(?:[({@!+-]|(?:then|do|else|exec|time|env|sudo|xvfb-run|cross-env|dotenv --)(?:\s|$)|` +
-		`(?:npx|pnpm exec|pnpm dlx|yarn exec|yarn dlx|bunx|bundle exec|poetry run|uv run|composer exec)(?: --?\S+)*\s+|(?:\./)?node_modules/\.bin/|` +
+		`(?:npx|pnpm exec|pnpm dlx|yarn exec|yarn dlx|bunx|bundle exec|poetry run|uv run|composer exec)(?: --?\S+)*\s+|` +
+		`(?:\./)?node_modules/\.bin/|` +
 		`python3? -m (?:pytest|black|isort)\b|[A-Za-z_]\w*=\S*\s)`)
 	inShell = regexp.MustCompile(`\b(?:ba|z|da)?sh (?:-\w+ )*-\w*c (?:"([^"]*)"|'([^']*)')`)
 )
@@ -86,23 +90,92 @@ func pieces(content string) (all []string) {
 	return all
 }
 
+// maxPieces bounds the commands that one command reaches.
+const maxPieces = 200
+
 // harm says why a command must not run, by what it is and by what it runs; empty if nothing is known against it.
-func (d *detector) harm(content string, depth int) string {
+func (d *detector) harm(content string) string { return d.harmOf(content, map[string]bool{}) }
+
+func (d *detector) harmOf(content string, seen map[string]bool) string {
+	content = strings.NewReplacer("$(MAKE)", "make", "${MAKE}", "make").Replace(content)
 	for _, m := range inShell.FindAllStringSubmatch(content, maxList) {
-		if why := d.harm(m[1]+m[2], depth+1); why != "" {
+		if why := d.harmOf(m[1]+m[2], seen); why != "" {
 			return why
 		}
 	}
 	for _, c := range pieces(content) {
-		plain := strings.TrimSpace(releaseFlag.ReplaceAllString(quoted.ReplaceAllString(c, "Q"), " ") + " ")
-		if placeholder.MatchString(c) || strings.HasPrefix(c, "printf ") || nothing.MatchString(c) {
+		if seen[c] || len(seen) == maxPieces || placeholder.MatchString(c) || strings.HasPrefix(c, "printf ") || nothing.MatchString(c) {
 			continue
 		}
+		seen[c] = true
+		plain := releaseFlag.ReplaceAllString(quoted.ReplaceAllString(c, "Q"), " ")
 		for _, h := range harms {
 			if h.command.MatchString(plain) && (h.unless == nil || !h.unless.MatchString(plain)) {
 				return h.why + ": " + c
 			}
 		}
+		for _, inner := range d.reached(c) {
+			if why := d.harmOf(inner, seen); why != "" {
+				return why
+			}
+		}
 	}
 	return ""
 }
+
+var (
+	shellFile = regexp.MustCompile(`^(?:(?:ba|z|da)?sh (?:-\w+ )*|\. |source )?(?:\./)?([\w./-]+)(?:\s|$)`)
+	runners   = regexp.MustCompile(`^(?:npm-run-all2?|run-s|run-p|concurrently|wireit|bun run|pnpm run)\s`)
+	scriptArg = regexp.MustCompile(`^(?:(?:npm|pnpm|yarn|bun):)?([\w.:*/-]+)$`)
+)
+
+// reached are the scripts that a command runs: tasks with what runs before and after them, and files of the repository.
+func (d *detector) reached(command string) (all []string) {
+	for _, eco := range ecosystems() {
+		task := eco.hooks().task
+		if task == nil {
+			continue
+		}
+		name, content, ok := task(d, command)
+		if !ok {
+			continue
+		}
+		all = append(all, content)
+		if eco == &node {
+			all = append(all, d.manifest().Scripts["pre"+name], d.manifest().Scripts["post"+name])
+		}
+	}
+	words := strings.Fields(command)
+	switch {
+	case words[0] == "make":
+		for _, goal := range words[1:] {
+			content, _ := recipe(d, goal, 0)
+			all = append(all, content)
+		}
+	case runners.MatchString(command):
+		scripts := d.manifest().Scripts
+		for _, m := range quoted.FindAllString(command, maxList) {
+			all = append(all, strings.Trim(m, `"'`))
+		}
+		for _, w := range words[1:] {
+			m := scriptArg.FindStringSubmatch(strings.Trim(w, `"'`))
+			if m == nil {
+				continue
+			}
+			pattern := strings.NewReplacer(":", "/", "**", "*").Replace(m[1])
+			for _, name := range sortedKeys(scripts) {
+				if ok, _ := path.Match(pattern, strings.ReplaceAll(name, ":", "/")); ok {
+					all = append(all, "npm run "+name)
+				}
+			}
+		}
+	}
+	if m := shellFile.FindStringSubmatch(command); m != nil && strings.ContainsAny(command, "/.") {
+		if f := d.open(m[1]); f != nil && (strings.HasSuffix(m[1], ".sh") || shebang.MatchString(f.text)) {
+			all = append(all, f.text)
+		}
+	}
+	return all
+}
+
+var shebang = regexp.MustCompile(`^#!\S*(?:/env )?\s?\S*sh\b`)

@@ -128,7 +128,7 @@ func readNode(from *detector, p *part) {
 	}
 	p.label = run
 	d.versions(f, m, at, run, version, second, manager.version)
-	p.install(at, install)
+	p.install(at, d.hooked(f, m, install, second))
 	for _, name := range []string{"test", "lint", "typecheck", "type-check", "build"} {
 		if m.Scripts[name] != "" {
 			p.convention(f.find(keyLine(name)), run+" run "+name)
@@ -139,6 +139,22 @@ func readNode(from *detector, p *part) {
 	}
 	d.members(f, m, p, run, second)
 	d.server(f, m, run)
+}
+
+// hooked is an install without the scripts of the package, where these must not run.
+func (d nodeFiles) hooked(f *file, m *packageJSON, install string, second bool) string {
+	for _, name := range []string{"preinstall", "install", "postinstall", "prepublish", "preprepare", "prepare", "postprepare"} {
+		why := d.harm(m.Scripts[name])
+		if why == "" || strings.HasPrefix(why, reasonRewrites) {
+			continue
+		}
+		d.omit(f.find(keyLine(name)), name, "%s: setup installs without scripts", why)
+		if second {
+			return "YARN_ENABLE_SCRIPTS=0 " + install
+		}
+		return install + " --ignore-scripts"
+	}
+	return install
 }
 
 // keyLine matches the line of a key of a JSON object.
