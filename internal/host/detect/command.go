@@ -215,7 +215,9 @@ var (
 		scp ssh kubectl helm terraform vercel netlify firebase heroku flyctl wrangler aws gcloud codecov coveralls`) + `(?:$|[\s:_/-])|` +
 		`^(?:gh|git (?:commit|tag|merge|rebase|checkout|clone)) `)
 	releaseFlag = regexp.MustCompile(`(?i)\bmigrate deploy\b|\blsb_release\b|\s--?[\w-]*release[\w-]*(?:[= ]\S+)?|\sassembleRelease\S*`)
-	skipsTests  = regexp.MustCompile(`(?i)-D(?:maven\.test\.skip|skipTests|skipITs)(?:=true)?(?:\s|$)|\s-x\s+(?:test|check)\b|--skip-tests?\b`)
+	skipsTests  = regexp.MustCompile(`(?i)-D(?:maven\.test\.skip|skip(?:Tests|ITs|UTs)?|surefire\.skip\w*|skip\.\w*tests?)(?:=true)?(?:\s|$)|` +
+		`\s-x\s+(?:test|check)\b|--skip-tests?\b|\s--(?:collect-only|co|list-tests|listTests|list)(?:\s|$)|` +
+		`^go test (?:.* )?-list\b`)
 	nothing     = regexp.MustCompile(`^(?:` + among(`echo printf set true : \. source ls pwd which cat env date sleep df free uname`) +
 		`|git (?:config|fetch|log|status|version|diff)|docker (?:ps|version|info|images|logs|pull)|` +
 		`corepack|nvm|pre-commit install|npm (?:config|i(?:nstall)? (?:-g|--global|-fg)|audit|ls)|\S+ (?:--version|-V|version)$)(?:\s|$)`)
@@ -246,9 +248,11 @@ func (d *detector) classify(text string, depth int) verdict {
 func (d *detector) byWords(text string, depth int) verdict {
 	stripped := releaseFlag.ReplaceAllString(text, " ")
 	switch {
+	case watches.MatchString(text):
+		return verdict{kind: kindRefused, why: reasonWatches}
 	case skipsTests.MatchString(text):
 		return verdict{kind: kindRefused, why: reasonSkips}
-	case publishes.MatchString(quoted.ReplaceAllString(stripped, "")):
+	case publishes.MatchString(quoted.ReplaceAllString(stripped, "")), strings.Contains(text, "-DperformRelease"):
 		return verdict{kind: kindRefused, why: reasonPublishes}
 	case nothing.MatchString(text):
 		return verdict{kind: kindNothing}
@@ -362,6 +366,9 @@ func (d *detector) task(eco *ecosystem, text, name, content string, depth int) v
 		return verdict{eco: eco, kind: kindRefused, why: reasonRewrites}
 	}
 	v.tests = strings.Contains(content, "test")
+	if _, args, ok := strings.Cut(text, " -- "); ok && eco == &node {
+		v.narrow = v.narrow || nodePart.MatchString(" "+args)
+	}
 	empty := content != ""
 	for _, c := range script(content, d.dir, Position{}) {
 		if eco == &makefiles {

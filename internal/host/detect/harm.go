@@ -20,7 +20,8 @@ var harms = []struct {
 		`python3? manage\.py runserver|mix phx\.server|http-server|live-server|json-server|ngrok)(?:\s|$)`), nil, reasonServes},
 	{regexp.MustCompile(`(?:playwright|vitest|cypress) .*--(?:ui|headed|debug)(?:\s|$)|^cypress open|--inspect-brk|^read\s`), nil, reasonAsks},
 	{publishes, nil, reasonPublishes},
-	{regexp.MustCompile(`^pulumi (?:up|destroy)|^lerna publish|^docker(?: buildx)? .*--push`), nil, reasonPublishes},
+	{regexp.MustCompile(`^pulumi (?:up|destroy)|^lerna publish|^docker(?: buildx)? .*--push|` +
+		`\s(?:\S*:)?(?:jib|dockerPush|bootBuildImage|publish\w*)(?::build)?(?:\s|$)|\s\S*jib:build`), nil, reasonPublishes},
 	{rewrites, nil, reasonRewrites},
 	{updates, nil, reasonRewrites},
 	{
@@ -140,7 +141,8 @@ func (d *detector) reached(command string) (all []string) {
 		if !ok {
 			continue
 		}
-		all = append(all, content)
+		_, args, _ := strings.Cut(command, name) // a task hands them to its last command
+		all = append(all, strings.TrimSpace(content)+" "+strings.TrimPrefix(args, " --"))
 		if eco == &node {
 			all = append(all, d.manifest().Scripts["pre"+name], d.manifest().Scripts["post"+name])
 		}
