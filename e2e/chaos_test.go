@@ -28,11 +28,12 @@ const (
 	// chaosInterval is the checkpoint interval of every round: what a sudden end may cost.
 	chaosInterval = 2 * time.Second
 	// chaosSave is added to it for the save itself, from looking at the tree to the
-	// remote's answer, on a machine that several rounds share.
-	chaosSave = 3 * time.Second
-	// chaosFiles is how many files the agent has to write, some five in a second: it
-	// works for several times what may be lost, or a run that saves nothing would pass.
-	chaosFiles = 40
+	// remote's answer, on a machine that other tests flood.
+	chaosSave = 8 * time.Second
+	// chaosFiles is how many files the agent has to write, some five in a second, and chaosWork the time of that: it
+	// works for longer than what may be lost, or a run that saves nothing would pass.
+	chaosFiles = 80
+	chaosWork  = 15 * time.Second
 	// chaosTries bounds the calls until a task is done, chaosTasks the tasks until a blow strikes.
 	chaosTries = 8
 	chaosTasks = 4
@@ -426,7 +427,7 @@ func (b blow) strike(t *testing.T, u *chaosUser, s *started, rng *rand.Rand) tim
 	t.Helper()
 	// One of three blows falls at a step of the run, the others while the agent works.
 	steps := []string{"preflight", "image", "start", "box", "docker", "clone", "services", "setup", "agent", "validate", "push"}
-	event, jitter := `"type":"agent.started"`, 9*time.Second
+	event, jitter := `"type":"agent.started"`, chaosWork
 	// Without a container there is no disk to fill, nor anything on the engine to kill.
 	if !b.ownEngine && !b.agent && rng.IntN(3) == 0 {
 		event, jitter = `"type":"step.started","name":"`+steps[rng.IntN(len(steps))]+`"`, 400*time.Millisecond
