@@ -215,10 +215,10 @@ var (
 		scp ssh kubectl helm terraform vercel netlify firebase heroku flyctl wrangler aws gcloud codecov coveralls`) + `(?:$|[\s:_/-])|` +
 		`^(?:gh|git (?:commit|tag|merge|rebase|checkout|clone)) `)
 	releaseFlag = regexp.MustCompile(`(?i)\bmigrate deploy\b|\blsb_release\b|\s--?[\w-]*release[\w-]*(?:[= ]\S+)?|\sassembleRelease\S*`)
-	skipsTests  = regexp.MustCompile(`(?i)-D(?:maven\.test\.skip|skip(?:Tests|ITs|UTs)?|surefire\.skip\w*|skip\.\w*tests?)(?:=true)?(?:\s|$)|` +
-		`\s-x\s+(?:test|check)\b|--skip-tests?\b|\s--(?:collect-only|co|list-tests|listTests|list)(?:\s|$)|` +
+	skipsTests  = regexp.MustCompile(`(?i)-D(?:maven\.test\.skip|skip(?:Tests|ITs|UTs)?|surefire\.skip\w*|skip\.\w*tests?)(?:=true)?` +
+		`(?:\s|$)|\s-x\s+(?:test|check)\b|--skip-tests?\b|\s--(?:collect-only|co|list-tests|listTests|list)(?:\s|$)|` +
 		`^go test (?:.* )?-list\b`)
-	nothing     = regexp.MustCompile(`^(?:` + among(`echo printf set true : \. source ls pwd which cat env date sleep df free uname`) +
+	nothing = regexp.MustCompile(`^(?:` + among(`echo printf set true : \. source ls pwd which cat env date sleep df free uname`) +
 		`|git (?:config|fetch|log|status|version|diff)|docker (?:ps|version|info|images|logs|pull)|` +
 		`corepack|nvm|pre-commit install|npm (?:config|i(?:nstall)? (?:-g|--global|-fg)|audit|ls)|\S+ (?:--version|-V|version)$)(?:\s|$)`)
 	watches = regexp.MustCompile(`--watch(?:All)?(?:\s|$|=true)|\bnodemon\b|(?:^|\s)watch(?:\s|$)|` +

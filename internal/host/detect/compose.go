@@ -272,7 +272,7 @@ func (d composeFiles) service(in composeService) {
 		skip("its command needs a variable that has no value")
 		return
 	case slices.ContainsFunc(sortedKeys(environment), accepts), slices.ContainsFunc(s.Command, accepts):
-		skip("its start accepts a license, which only you can do")
+		skip("%s", reasonLicense)
 		return
 	}
 	s.Ports = published(d.containerPorts(in), hostPorts(raw["ports"]))
@@ -395,6 +395,8 @@ func (d composeFiles) volumes(s *Service, value any) bool {
 func mounted(command []string, target string) bool {
 	return slices.ContainsFunc(command, func(a string) bool { return strings.Contains(a, target) })
 }
+
+const reasonLicense = "its start accepts a license, which only you can do"
 
 // license is in the names of variables and the arguments that accept one.
 var license = regexp.MustCompile(`(?i)accept[_-]?(?:eula|licen[cs]e)|licen[cs]e=accept`)

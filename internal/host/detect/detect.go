@@ -140,6 +140,7 @@ func Detect(_ context.Context, tree fs.FS, name string) *Draft {
 	plan.environment()
 	dev.services()
 	plan.services(dev.compose != nil)
+	d.withoutSecrets()
 	plan.setup(dev.commands())
 	d.settlePort()
 	for _, level := range d.hints {

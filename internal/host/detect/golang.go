@@ -49,6 +49,10 @@ func readGo(from *detector, p *part) {
 	if f == nil {
 		return
 	}
+	if _, err := modfile.ParseLax(f.name, []byte(f.text), nil); err != nil && packages[0] == "./..." {
+		d.omit(Position{File: f.name}, f.name, "%v", err)
+		return
+	}
 	at := f.find(goLine)
 	for _, line := range []*regexp.Regexp{toolchainLine, goLine} {
 		if m := line.FindStringSubmatch(f.text); m != nil {
@@ -60,6 +64,10 @@ func readGo(from *detector, p *part) {
 	}
 	d.variable(at, "env.GOTOOLCHAIN", "GOTOOLCHAIN", "auto") // distributions keep to the version that they ship
 	p.install(at, "go mod download")
+	if d.below(d.dir, 0, "*.go") == "" {
+		d.omit(at, f.name, "the module has no Go files")
+		return
+	}
 	all := strings.Join(packages, " ")
 	p.convention(at, "go test "+all)
 	p.convention(at, "go vet "+all)
@@ -108,7 +116,7 @@ func (d goFiles) modules() {
 		}
 		switch {
 		case helper(dir):
-		case !d.tests(dir, 0):
+		case d.below(dir, 0, "*_test.go") == "":
 			d.member(dir) // nothing to test
 		case n == most:
 			d.omit(Position{File: path.Join(dir, "go.mod")}, dir, "only the first %d modules are tested", most)
@@ -118,14 +126,6 @@ func (d goFiles) modules() {
 			n++
 		}
 	}
-}
-
-// tests reports whether a module has tests near its root.
-func (d goFiles) tests(dir string, depth int) bool {
-	if len((&detector{d.source, dir}).names(".", "*_test.go")) > 0 {
-		return true
-	}
-	return depth < maxDepth && slices.ContainsFunc(d.subdirs(dir), func(sub string) bool { return d.tests(sub, depth+1) })
 }
 
 // goFlags are flags of the build that derived commands need as well.

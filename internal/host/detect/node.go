@@ -110,7 +110,7 @@ func readNode(from *detector, p *part) {
 	d := nodeFiles{from}
 	f, m := d.open("package.json"), d.manifest()
 	i := slices.IndexFunc(nodeManagers, func(m struct{ lock, name, install, version string }) bool { return d.has(m.lock) })
-	if f == nil || i < 0 {
+	if f == nil || i < 0 || !json.Valid([]byte(f.text)) {
 		return
 	}
 	manager := nodeManagers[i]
@@ -132,6 +132,11 @@ func readNode(from *detector, p *part) {
 	for _, name := range []string{"test", "lint", "typecheck", "type-check", "build"} {
 		if m.Scripts[name] != "" {
 			p.convention(f.find(keyLine(name)), run+" run "+name)
+		}
+	}
+	if m.Scripts["test"] == "" && run == "bun" {
+		if name := d.below(d.dir, 0, "*.test.ts", "*.test.tsx", "*.test.js", "*_test.ts"); name != "" {
+			p.convention(Position{File: name}, "bun test")
 		}
 	}
 	if m.Scripts["typecheck"] == "" && m.Scripts["type-check"] == "" && m.depends("typescript") && d.has("tsconfig.json") {

@@ -11,7 +11,7 @@ import (
 
 var python = ecosystem{
 	name: "python", tools: "uv poetry",
-	files: strings.Fields("pyproject.toml setup.py setup.cfg requirements.txt requirements-dev.txt Pipfile tox.ini manage.py"),
+	files: strings.Fields("pyproject.toml setup.py setup.cfg requirements.txt requirements-dev.txt Pipfile tox.ini pytest.ini manage.py"),
 	launchers: regexp.MustCompile(`^(?:(?:uv|poetry|pdm|hatch|pipenv|rye) run` +
 		`(?: --(?:group|extra|with|python|project) \S+| --?[\w-]+(?:=\S+)?)* )?` +
 		`(?:python3? -m )?(?:coverage run (?:-\S+ )*-m )?(?:python3?(?: -m)? )?`),
@@ -204,7 +204,9 @@ func (p *pythonFiles) unittest(part *part, at Position, commands []string) bool 
 
 // pytest reports whether pytest runs the tests, by what is written of it and by where they are.
 func (p *pythonFiles) pytest() bool {
-	return usesPytest.MatchString(p.all) || p.has("pytest.ini") || p.has("conftest.py") ||
+	below := p.at(p.below(p.dir, 0, "test_*.py", "conftest.py"))
+	imported := below != nil && usesPytest.MatchString(below.text)
+	return imported || usesPytest.MatchString(p.all) || p.has("pytest.ini") || p.has("conftest.py") ||
 		len(p.names("tests", "*.py")) > 0 || len(p.names(".", "test_*.py", "*_test.py")) > 0
 }
 

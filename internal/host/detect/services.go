@@ -80,6 +80,11 @@ func (d *collector) serve(s Service) {
 		d.omit(s.At, "services."+s.Name, "its image does not start without a password, and nothing usable gives one")
 		return
 	}
+	accepts := func(v Var) bool { return license.MatchString(v.Name) }
+	if slices.ContainsFunc(s.Env, accepts) || slices.ContainsFunc(s.Command, license.MatchString) {
+		d.omit(s.At, "services."+s.Name, "%s", reasonLicense)
+		return
+	}
 	for i, p := range s.Ports {
 		outer, inner, two := strings.Cut(p, ":")
 		taken := func(have Service) bool {
@@ -174,4 +179,38 @@ func (d *collector) placed(at Position, name, value string) {
 	default:
 		d.variable(at, what, name, value)
 	}
+}
+
+var (
+	secretName = regexp.MustCompile(`(?i)(?:PASSWORD|PASSWD|TOKEN|SECRET|CREDENTIALS?|_KEY|_KEY_ID|_KEY_BASE)$|(?:^|_)(?:TOKEN|SECRET)_KEY`)
+	// testValue are values that only tests can mean.
+	testValue = regexp.MustCompile(`(?i)^.{0,6}$|` + among(`test dummy fake example sample local secret password passwd postgres
+		mysql root admin guest changeme placeholder not-?a- 12345 00000`))
+	urlLogin = regexp.MustCompile(`://[^/\s:@]*:[^@/\s]+@([^/\s:?,]+)`)
+	ownHost  = regexp.MustCompile(`^(?:[^.]+|127\.0\.0\.1|0\.0\.0\.0|\[.*|.*\.(?:localhost|local|test|example|example\.(?:com|org)))$`)
+)
+
+// withoutSecrets leaves variables out whose names or logins say that they are secret, unless tests or services of the draft have the value.
+func (d *collector) withoutSecrets() {
+	d.Env = slices.DeleteFunc(d.Env, func(v Var) bool {
+		login := urlLogin.FindStringSubmatch(v.Value)
+		why := ""
+		switch {
+		case login != nil && !ownHost.MatchString(login[1]):
+			why = "its value has a login for another machine"
+		case login == nil && secretName.MatchString(v.Name) && !testValue.MatchString(v.Value) && !d.ofService(v.Value):
+			why = "its name says that it is a secret"
+		default:
+			return false
+		}
+		d.omit(v.At, "env."+v.Name, "%s", why)
+		return true
+	})
+}
+
+// ofService reports whether a service of the draft has a value in its environment.
+func (d *collector) ofService(value string) bool {
+	return slices.ContainsFunc(d.Services, func(s Service) bool {
+		return slices.ContainsFunc(s.Env, func(v Var) bool { return v.Value == value })
+	})
 }

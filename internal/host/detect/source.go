@@ -161,6 +161,22 @@ func (s *source) subdirs(dir string) (dirs []string) {
 	return dirs
 }
 
+// below is the first file of a directory, or of those below it, that matches a pattern of path.Match; empty if there is none.
+func (s *source) below(dir string, depth int, patterns ...string) string {
+	if names := (&detector{s, dir}).names(".", patterns...); len(names) > 0 {
+		return path.Join(dir, names[0])
+	}
+	if depth == 2*maxDepth {
+		return ""
+	}
+	for _, sub := range s.subdirs(dir) {
+		if name := s.below(sub, depth+1, patterns...); name != "" {
+			return name
+		}
+	}
+	return ""
+}
+
 // foreignDirs hold code of others, outputs, or inputs of tests.
 var foreignDirs = []string{"node_modules", "vendor", "third_party", "testdata", "fixtures", "target", "dist", "build", "deps"}
 
