@@ -214,6 +214,9 @@ func (d githubActions) job(file string, w *workflow, key, value *yaml.Node) *job
 			linux = append(linux, s)
 		}
 	}
+	if in.Uses != "" && !strings.HasPrefix(in.Uses, "./") {
+		d.omit(Position{File: file, Line: key.Line}, in.Uses, "it is a workflow of another repository, which is not read")
+	}
 	if len(linux) == 0 || in.Uses != "" {
 		return nil
 	}
@@ -234,6 +237,10 @@ func (d githubActions) job(file string, w *workflow, key, value *yaml.Node) *job
 	for i := range in.Steps {
 		st := &in.Steps[i]
 		if !row.holds(st.If) || st.Tolerant == "true" {
+			first, _, _ := strings.Cut(st.Run.Value, "\n")
+			if first != "" && !j.aside && checkJobs.MatchString(j.name) && !nothing.MatchString(first) {
+				d.omit(Position{File: file, Line: st.Run.Line}, first, "its condition does not hold for pull requests, or its failure does not count")
+			}
 			continue
 		}
 		if st.Uses.Value != "" {

@@ -100,7 +100,7 @@ type pythonFiles struct {
 }
 
 func (d *detector) pythonFiles() *pythonFiles {
-	p := &pythonFiles{detector: d, project: d.open("pyproject.toml"), legacy: d.first("setup.py", "setup.cfg")}
+	p := &pythonFiles{detector: d, project: d.toml("pyproject.toml"), legacy: d.first("setup.py", "setup.cfg")}
 	for _, n := range requirementFiles {
 		if f := d.open(n); f != nil {
 			p.lists = append(p.lists, f)

@@ -29,7 +29,7 @@ var (
 )
 
 func readRust(d *detector, p *part) {
-	f := d.open("Cargo.toml")
+	f := d.toml("Cargo.toml")
 	if f == nil {
 		return
 	}
