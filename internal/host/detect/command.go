@@ -223,7 +223,7 @@ var (
 		`corepack|nvm|pre-commit install|npm (?:config|i(?:nstall)? (?:-g|--global|-fg)|audit|ls)|\S+ (?:--version|-V|version)$)(?:\s|$)`)
 	watches = regexp.MustCompile(`--watch(?:All)?(?:\s|$|=true)|\bnodemon\b|(?:^|\s)watch(?:\s|$)|` +
 		`^(?:tsc|mocha|vitest) (?:.* )?-w(?:\s|$)`)
-	rewrites    = regexp.MustCompile(`\s(?:--fix\S*|--write|--autocorrect\S*|--auto-correct\S*)(?:\s|$)`)
+	rewrites    = regexp.MustCompile(`\s(?:--fix(?:-only|-type\S*|=\S*)?|--write|--autocorrect\S*|--auto-correct\S*)(?:\s|$)`)
 	placeholder = regexp.MustCompile(`^(?:echo|exit|true|:)(?:\s|$)`)
 	unitOnly    = regexp.MustCompile(`(?i)\bunit`)
 )

@@ -19,7 +19,8 @@ var harms = []struct {
 		`^(?:rails s(?:erver)?|flask run|uvicorn|gunicorn|php artisan serve|php -S|python3? -m http\.server|` +
 		`python3? manage\.py runserver|mix phx\.server|http-server|live-server|json-server|ngrok)(?:\s|$)`), nil, reasonServes},
 	{regexp.MustCompile(`(?:playwright|vitest|cypress) .*--(?:ui|headed|debug)(?:\s|$)|^cypress open|--inspect-brk|^read\s`), nil, reasonAsks},
-	{publishes, nil, reasonPublishes},
+	{publishes, regexp.MustCompile(`^(?:rm|mkdir|ls|cp|mv|cat|cd|tar|unzip|chmod|touch|wget|curl|export)\s`), reasonPublishes},
+	{regexp.MustCompile(`^curl (?:.* )?(?:-X ?(?:POST|PUT)|-[TFd]|--(?:data|upload-file|form|request)\S*)(?:\s|$)`), nil, reasonPublishes},
 	{regexp.MustCompile(`^pulumi (?:up|destroy)|^lerna publish|^docker(?: buildx)? .*--push|` +
 		`\s(?:\S*:)?(?:jib|dockerPush|bootBuildImage|publish\w*)(?::build)?(?:\s|$)|\s\S*jib:build`), nil, reasonPublishes},
 	{rewrites, nil, reasonRewrites},
