@@ -18,9 +18,10 @@ import (
 // Files that setup leaves in the work tree are not the agent's work: the agent's git ignores them, and Commit leaves them out
 // unless the agent changed them. The record is a file, so that rescue can read it, too.
 
-func (s *Checkpointer) baselineFile() string { return filepath.Join(s.Repos.Dir, "baseline") }
+// excludedDirs is the suffix of the file that lists the directories whose new files Commit names.
+const excludedDirs = "-dirs"
 
-func (s *Checkpointer) excludedFile() string { return filepath.Join(s.Repos.Dir, "excluded") }
+func (s *Checkpointer) baselineFile() string { return filepath.Join(s.Repos.Dir, "baseline") }
 
 // RecordSetupFiles records how the work tree differs from HEAD now. Restored changes are the agent's work.
 func (s *Checkpointer) RecordSetupFiles(ctx context.Context) error {
@@ -82,7 +83,7 @@ func (s *Checkpointer) RecordSetupFiles(ctx context.Context) error {
 		}
 	}
 	if err := errors.Join(
-		os.WriteFile(s.excludedFile(), []byte(strings.Join(named, "\x00")), 0o600),
+		os.WriteFile(s.baselineFile()+excludedDirs, []byte(strings.Join(named, "\x00")), 0o600),
 		os.WriteFile(s.baselineFile(), []byte(b.String()), 0o600),
 	); err != nil {
 		return fmt.Errorf("record the files of setup: %w", err)

@@ -114,11 +114,12 @@ func (c *Committer) commit(ctx context.Context, message func(*Conflicts) string)
 
 // nameExcluded warns of files that are not committed because they are in a directory that setup made.
 func (c *Committer) nameExcluded(ctx context.Context) {
-	list, err := os.ReadFile(c.Checkpoints.excludedFile())
+	file := c.Checkpoints.baselineFile() + excludedDirs
+	list, err := os.ReadFile(file)
 	if err != nil || len(list) == 0 { // there are none, or setup's files were not recorded
 		return
 	}
-	st, err := os.Stat(c.Checkpoints.excludedFile())
+	st, err := os.Stat(file)
 	if err != nil {
 		return
 	}
