@@ -88,5 +88,5 @@ func projectDraft(t *testing.T, files map[string]string) string {
 	for name, content := range files {
 		tree[name] = &fstest.MapFile{Data: []byte(content)}
 	}
-	return detect.Detect(t.Context(), tree, "x").YAML()
+	return detect.Detect(tree, "x").YAML()
 }

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,7 +29,7 @@ type ProjectDraft struct {
 }
 
 // Draft makes a project file from what the current directory contains. It runs nothing.
-func (p Projects) Draft(ctx context.Context) (d ProjectDraft, err error) {
+func (p Projects) Draft() (d ProjectDraft, err error) {
 	opts, err := projects.SystemOptions()
 	if err != nil {
 		return d, err
@@ -40,7 +39,7 @@ func (p Projects) Draft(ctx context.Context) (d ProjectDraft, err error) {
 		return d, fmt.Errorf("read the current directory: %w", err)
 	}
 	defer root.Close()
-	found := detect.Detect(ctx, localrepo.WorkTree(root), filepath.Base(opts.Dir))
+	found := detect.Detect(localrepo.WorkTree(root), filepath.Base(opts.Dir))
 	return ProjectDraft{found.YAML(), found.Report(), found.Sources(), found.Remote != "" || localrepo.RepoRoot(opts.Dir) != ""}, nil
 }
 

@@ -6,7 +6,6 @@
 package detect
 
 import (
-	"context"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -121,7 +120,7 @@ type detector struct {
 }
 
 // Detect reads a repository. name is the directory's name, which becomes the project's.
-func Detect(_ context.Context, tree fs.FS, name string) *Draft {
+func Detect(tree fs.FS, name string) *Draft {
 	s := &source{
 		collector: &collector{Draft: &Draft{Name: ProjectName(name)}}, tree: tree, cache: map[string]*file{},
 		parts: map[string]*part{},

@@ -39,7 +39,7 @@ func TestYAML(t *testing.T) {
 	for _, name := range []string{"compose", "devcontainer", "workflows"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := detect.Detect(t.Context(), tree(t, "testdata/table/"+name+".txtar"), "My App!").YAML()
+			got := detect.Detect(tree(t, "testdata/table/"+name+".txtar"), "My App!").YAML()
 			golden := "testdata/" + name + ".yaml"
 			if *update {
 				if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
@@ -63,7 +63,7 @@ func TestName(t *testing.T) {
 		"my-app": "my-app", "My App!": "My-App", "": "my-project", "...": "my-project", "日本": "my-project",
 		strings.Repeat("a", 100): strings.Repeat("a", 63), "/": "my-project",
 	} {
-		if got := detect.Detect(t.Context(), fstest.MapFS{}, in).Name; got != want {
+		if got := detect.Detect(fstest.MapFS{}, in).Name; got != want {
 			t.Errorf("name of folder %q is %q, want %q", in, got, want)
 		}
 	}
@@ -96,7 +96,7 @@ func TestHostileFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	d := detect.Detect(t.Context(), root.FS(), "x")
+	d := detect.Detect(root.FS(), "x")
 	if f := d.Findings(); len(f) > 0 {
 		t.Errorf("found %v", f)
 	}

@@ -67,7 +67,7 @@ func TestHostile(t *testing.T) {
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := detect.Detect(t.Context(), row.tree, "x")
+			d := detect.Detect(row.tree, "x")
 			p, err := projects.Parse("draft.yaml", []byte(d.YAML()), projects.LoadOptions{Dir: "/"})
 			if err != nil {
 				t.Fatalf("the draft is invalid: %v\n%s", err, d.YAML())
@@ -100,7 +100,7 @@ func TestHostileWorkflows(t *testing.T) {
 	for i := range 40 {
 		m[fmt.Sprintf(".github/workflows/%02d.yml", i)] = &fstest.MapFile{Data: []byte("on: push\n#" + strings.Repeat("x", 200<<10))}
 	}
-	d := detect.Detect(t.Context(), m, "x")
+	d := detect.Detect(m, "x")
 	if len(d.Omitted) != 1 || d.Omitted[0].At.File != ".github/workflows/05.yml" {
 		t.Errorf("left out: %v", d.Omitted)
 	}

@@ -43,7 +43,7 @@ func TestTable(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			t.Parallel()
 			m, want := tree(t, file), wanted(t, file)
-			d := detect.Detect(t.Context(), m, "x")
+			d := detect.Detect(m, "x")
 			got := orderOf(t, d)
 			if *update {
 				writeWant(t, file, &got)

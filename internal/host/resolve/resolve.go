@@ -354,12 +354,12 @@ func (f *Resolver) fromRepository(ctx context.Context, s *Flags, none error) (*p
 	if err != nil {
 		return nil, nil, err
 	}
-	return fromTree(ctx, tree, filepath.Base(repo.Path), repo.Path, repo.Path)
+	return fromTree(tree, filepath.Base(repo.Path), repo.Path, repo.Path)
 }
 
 // fromTree detects a project in files. name is the repository's, where describes the files, and relative paths count from dir.
-func fromTree(ctx context.Context, tree fs.FS, name, where, dir string) (*projects.Project, *detect.Draft, error) {
-	draft := detect.Detect(ctx, tree, name)
+func fromTree(tree fs.FS, name, where, dir string) (*projects.Project, *detect.Draft, error) {
+	draft := detect.Detect(tree, name)
 	p, err := projects.Detected(dir, []byte(draft.YAML()))
 	if err != nil {
 		return nil, nil, fmt.Errorf("detect a project in %s: %w", where, err)
@@ -435,5 +435,5 @@ func (f *Resolver) fromRemote(ctx context.Context, remote, branch string) (_ *pr
 	if err != nil {
 		return nil, nil, fmt.Errorf("find the current directory: %w", err)
 	}
-	return fromTree(ctx, tree, strings.TrimSuffix(path.Base(strings.TrimRight(shown, "/")), ".git"), shown, here)
+	return fromTree(tree, strings.TrimSuffix(path.Base(strings.TrimRight(shown, "/")), ".git"), shown, here)
 }

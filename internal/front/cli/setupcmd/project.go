@@ -3,7 +3,6 @@ package setupcmd
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -72,20 +71,20 @@ round works, the exit code is 10, and the last version is FILE.rejected.`,
 			if o.agent {
 				return o.doAgent(cmd.Context(), f, cmd.Flags())
 			}
-			return o.do(cmd.Context(), f)
+			return o.do(f)
 		},
 	}
 	cmd.Flags().BoolVar(&o.force, "force", false, "replace the file if it exists")
 	cmd.Flags().BoolVar(&o.print, "print", false, "print the file instead of writing it")
-	cmd.Flags().BoolVar(&o.json, "json", false, "print the findings, and what was left out, as JSON")
+	cmd.Flags().BoolVar(&o.json, "json", false, "write the file, and print what was found and left out as JSON")
 	cmd.Flags().StringVarP(&o.output, "output", "o", projects.DefaultFile, "file to write")
 	cmd.MarkFlagsMutuallyExclusive("print", "json")
 	o.agentFlags(cmd)
 	return cmd
 }
 
-func (o *projectInitOptions) do(ctx context.Context, f *cmdutil.Factory) error {
-	draft, err := f.Projects().Draft(ctx)
+func (o *projectInitOptions) do(f *cmdutil.Factory) error {
+	draft, err := f.Projects().Draft()
 	if err != nil {
 		return err
 	}

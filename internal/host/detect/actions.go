@@ -1,0 +1,254 @@
+package detect
+
+import (
+	"cmp"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/versionrange"
+)
+
+// actionTools are actions that install a tool, and the input with its version.
+var actionTools = map[string]struct{ tool, input string }{
+	"actions/setup-node":     {"node", "node-version"},
+	"actions/setup-go":       {"go", "go-version"},
+	"actions/setup-python":   {"python", "python-version"},
+	"actions/setup-java":     {"java", "java-version"},
+	"pnpm/action-setup":      {"pnpm", "version"},
+	"oven-sh/setup-bun":      {"bun", "bun-version"},
+	"ruby/setup-ruby":        {"ruby", "ruby-version"},
+	"shivammathur/setup-php": {"php", "php-version"},
+	"astral-sh/setup-uv":     {"uv", "version"},
+	"denoland/setup-deno":    {"deno", "deno-version"},
+}
+
+type actionCheck struct{ command, args, usual, install string }
+
+// actionChecks are actions that check by themselves: the command, with the input that has its arguments, and how it is installed.
+// An action without a command installs a program that setup has no short way to install.
+var actionChecks = map[string]actionCheck{
+	"astral-sh/ruff-action":          {"ruff", "args", "check", "pip install ruff=="},
+	"chartboost/ruff-action":         {"ruff", "args", "check", "pip install ruff=="},
+	"psf/black":                      {"black", "options", "--check .", "pip install black=="},
+	"golangci/golangci-lint-action":  {"golangci-lint run", "args", "", "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v"},
+	"dominikh/staticcheck-action":    {"staticcheck", "", "./...", "honnef.co/go/tools/cmd/staticcheck@"},
+	"biomejs/setup-biome":            {},
+	"pre-commit/action":              {},
+	"crate-ci/typos":                 {},
+	"ludeeus/action-shellcheck":      {},
+	"reviewdog/action-golangci-lint": {},
+	"actions-rs/clippy-check":        {},
+	"super-linter/super-linter":      {},
+	"jakebailey/pyright-action":      {},
+}
+
+// action takes the versions and checks of an action.
+func (d githubActions) action(j *job, file string, st *workflowStep, rows []*scope, row *scope) {
+	at := Position{File: file, Line: st.Uses.Line}
+	if dir, local := strings.CutPrefix(st.Uses.Value, "./"); local {
+		d.composite(j, path.Clean(dir), st, rows, row)
+		return
+	}
+	uses, _, _ := strings.Cut(strings.ToLower(st.Uses.Value), "@")
+	with := func(s *scope, name string) string {
+		n := st.With[name]
+		v, known, _ := s.fill(n.Value)
+		if !known {
+			return ""
+		}
+		return v
+	}
+	if uses == "actions/checkout" {
+		j.modules = j.modules || with(row, "repository") == "" && slices.Contains([]string{"true", "recursive"}, with(row, "submodules"))
+		return
+	}
+	if known, ok := actionTools[uses]; ok {
+		if known.tool == "php" {
+			d.extensions(j, at, with(row, "extensions"))
+		}
+		j.tool(at, known.tool, st.With[known.input].Value, rows)
+		return
+	}
+	check, ok := actionChecks[uses]
+	if !ok || j.aside {
+		return
+	}
+	c := step{command: command{
+		text: strings.TrimSpace(check.command + " " + cmp.Or(with(row, check.args), check.usual)),
+		dir:  cmp.Or(with(row, "working-directory"), "."), at: at,
+	}}
+	install, why := check.installed(with(row, "version"), with(row, "only-new-issues") == "true")
+	switch {
+	case why != "":
+		d.omit(at, st.Uses.Value[:len(uses)], "%s", why)
+		return
+	case strings.HasPrefix(install, "pip "):
+		j.commands = append(j.commands, step{command: command{text: install, dir: c.dir, at: at}})
+	default:
+		c.install = install
+	}
+	j.commands = append(j.commands, c)
+}
+
+// installed returns the command that installs an action's program, or why there is none.
+func (c actionCheck) installed(version string, some bool) (install, why string) {
+	version = strings.TrimPrefix(version, "v")
+	exact := plainNumber.MatchString(version)
+	switch {
+	case c.command == "", some:
+		return "", "the sandbox does not have its program; a project file can install it under setup"
+	case strings.HasPrefix(c.install, "pip "):
+		if !exact {
+			return strings.TrimSuffix(c.install, "=="), ""
+		}
+		return c.install + version, ""
+	case !exact, strings.HasPrefix(version, "1."): // the module of golangci-lint 1 is another one
+		return "", "nothing says which version; a project file can install it under setup"
+	}
+	return `GOBIN="$HOME/.local/bin" go install ` + c.install + version, ""
+}
+
+// tool adds the versions of a tool that the rows of a job install.
+func (j *job) tool(at Position, tool, input string, rows []*scope) {
+	var all []string
+	for _, s := range rows {
+		filled, known, _ := s.fill(input)
+		if v := strings.TrimSuffix(plainVersion(filled), ".x"); known && v != "" && !slices.Contains(all, v) {
+			all = append(all, v)
+		}
+	}
+	if len(all) > 1 || len(all) == 0 && strings.Contains(input, "matrix.") {
+		all = slices.DeleteFunc(all, func(v string) bool { return !plainNumber.MatchString(v) })
+		j.several = append(j.several, tool)
+	}
+	if len(all) == 0 || slices.Contains([]string{"latest", "stable", "lts/*", "node", "current", "oldstable"}, all[0]) {
+		return
+	}
+	slices.SortFunc(all, versionrange.Compare)
+	if len(all) > 1 && tool == "go" { // a newer Go builds what an older one does
+		all = []string{">=" + all[0]}
+	}
+	j.tools = append(j.tools, Tool{tool, strings.Join(all, " || "), at})
+}
+
+// extensions makes packages of the extensions of PHP that a job installs.
+func (d githubActions) extensions(j *job, at Position, names string) {
+	for name := range strings.FieldsFuncSeq(names, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' }) {
+		if pkg := extensions[strings.ToLower(name)]; pkg != "" {
+			j.commands = append(j.commands, step{command: command{text: "apt-get install " + pkg, dir: ".", at: at}})
+		}
+	}
+}
+
+// composite takes the steps of an action of the repository.
+func (d githubActions) composite(j *job, dir string, st *workflowStep, rows []*scope, row *scope) {
+	f := (&detector{d.source, dir}).first("action.yml", "action.yaml")
+	var action struct {
+		Inputs map[string]struct {
+			Default string `yaml:"default"`
+		} `yaml:"inputs"`
+		Runs struct {
+			Steps []workflowStep `yaml:"steps"`
+		} `yaml:"runs"`
+	}
+	if f == nil || row.inputs != nil || !d.decode(f, &action) {
+		return
+	}
+	inner := *row
+	inner.inputs = map[string]any{}
+	for name, in := range action.Inputs {
+		inner.inputs[name] = in.Default
+	}
+	for name, value := range st.With {
+		if v, known, _ := row.fill(value.Value); known {
+			inner.inputs[name] = v
+		} else {
+			inner.inputs[name] = unknown{}
+		}
+	}
+	for i := range action.Runs.Steps {
+		s := &action.Runs.Steps[i]
+		switch {
+		case !inner.holds(s.If):
+		case s.Uses.Value != "":
+			d.action(j, f.name, s, rows, &inner)
+		default:
+			d.run(j, f.name, &workflow{}, &workflowJob{}, s, &inner)
+		}
+	}
+}
+
+var plainNumber = regexp.MustCompile(`^[0-9]+(?:\.[0-9x*]+)*$`)
+
+// service takes a container beside a job.
+func (d githubActions) service(j *job, file string, name, value *yaml.Node, row *scope) {
+	at := Position{File: file, Line: name.Line}
+	var in workflowService
+	if value.Kind == yaml.ScalarNode {
+		in.Image = value.Value
+	} else {
+		_ = value.Decode(&in)
+	}
+	image, known, _ := row.fill(in.Image)
+	if !known {
+		d.omit(at, "services."+name.Value, "its image depends on values that only a run of the pipeline has")
+		return
+	}
+	s := Service{Name: name.Value, Image: image, At: at, Health: healthOptions(in.Options)}
+	var written []any
+	for _, p := range in.Ports {
+		if port, known, _ := row.fill(p); known && portOf(containerPart(port)) != 0 {
+			s.Ports = append(s.Ports, containerPart(port))
+			written = append(written, port)
+		}
+	}
+	s.Ports = published(s.Ports, hostPorts(written))
+	var secrets []Var
+	vars := d.env(file, &in.Env, row, &secrets)
+	for _, v := range secrets {
+		d.omit(v.At, "services."+name.Value+".env."+v.Name, "it needs a secret")
+	}
+	s.Env = d.variablesOf(name.Value, vars)
+	if text, known, _ := row.fill(in.Command.Value); known && text != "" {
+		s.Command = strings.Fields(text)
+	}
+	for _, n := range in.Command.Content {
+		s.Command = append(s.Command, n.Value)
+	}
+	j.services = append(j.services, s)
+}
+
+var healthOption = regexp.MustCompile(`--health-(cmd|interval|timeout|retries)[ =]+("[^"]*"|'[^']*'|\S+)`)
+
+// healthOptions reads the options of `docker create` that say when a container is healthy.
+func healthOptions(options string) (h Health) {
+	for _, m := range healthOption.FindAllStringSubmatch(options, -1) {
+		value := strings.Trim(m[2], `"'`)
+		switch m[1] {
+		case "cmd":
+			h.Test = []string{"CMD-SHELL", value}
+		case "interval":
+			h.Interval = goSpan(value)
+		case "timeout":
+			h.Timeout = goSpan(value)
+		case "retries":
+			h.Retries = portOf(value)
+		}
+	}
+	if len(h.Test) == 0 {
+		return Health{}
+	}
+	return h
+}
+
+func goSpan(s string) string {
+	if t, err := time.ParseDuration(s); err != nil || t <= 0 {
+		return ""
+	}
+	return s
+}

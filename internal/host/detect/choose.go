@@ -1,0 +1,392 @@
+package detect
+
+import (
+	"cmp"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+)
+
+// candidates lists the commands of jobs for a kind of check of a part, the simplest job first.
+func (p *plan) candidates(t *part, k kind) (all []found) {
+	for _, j := range p.jobs {
+		for i := range j.commands {
+			c := &j.commands[i]
+			if c.kind == k && c.eco == t.eco && c.dir == t.d.dir {
+				all = append(all, found{verdict: c.verdict, text: c.text, at: c.at, job: j, i: i, env: c.env, install: c.install})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b found) int {
+		weight := func(c found) int {
+			w := len(c.job.services) + 2*len(special(c.env)) + 2*len(special(c.job.env))
+			if t.eco == &node && !strings.HasPrefix(c.text, t.label+" ") {
+				w += 50 // of another package manager than setup
+			}
+			if c.job.aside {
+				w += 100
+			}
+			return w
+		}
+		return cmp.Compare(weight(a), weight(b))
+	})
+	return all
+}
+
+// checks chooses the checks of every part.
+func (p *plan) checks() {
+	gated := false
+	for _, j := range p.jobs {
+		for i := range j.commands {
+			c := &j.commands[i]
+			gated = gated || c.kind.judges() && !j.aside
+			if !c.kind.judges() || !p.inProject(c) {
+				continue
+			}
+			if c.eco == &makefiles && p.tested(c.dir) && (c.kind == kindTest || c.kind == kindCheck && c.tests) {
+				p.omit(c.at, c.text, "the tests of the ecosystem run without it")
+				c.kind = kindUnknown
+				continue
+			}
+			p.part(c.eco, c.dir)
+		}
+	}
+	if !slices.ContainsFunc(p.order, func(t *part) bool { return len(t.checks) > 0 }) && p.present(&makefiles) {
+		p.part(&makefiles, ".")
+	}
+	for _, t := range p.order {
+		t.flags(p)
+		var all []found
+		for k := range strings.FieldsSeq(checkKinds) {
+			all = append(all, p.choose(t, kind(k), gated)...)
+		}
+		t.checks = all
+	}
+	if len(p.chosen) == 0 {
+		for _, t := range append(p.order, &part{eco: &makefiles, d: p.detector}) {
+			if j := p.delegate(t); j != nil && len(p.chosen) == 0 {
+				p.chosen, p.prior[j] = []*job{j}, len(j.commands)
+				p.use(j)
+			}
+		}
+	}
+	p.name()
+}
+
+// inProject reports whether a command of a job runs in a part of its own, not in a member of another.
+func (p *plan) inProject(c *step) bool {
+	inside := func(m string) bool { return c.dir == m || strings.HasPrefix(c.dir, m+"/") }
+	if c.dir == "." || !slices.ContainsFunc(p.members, inside) {
+		return true
+	}
+	p.omit(c.at, c.text, "the checks of the root cover %s", c.dir)
+	c.kind = kindOther
+	return false
+}
+
+// tested reports whether a directory has an ecosystem with tests.
+func (p *plan) tested(dir string) bool {
+	return slices.ContainsFunc(p.order, func(t *part) bool {
+		return t.eco != &makefiles && t.d.dir == dir && slices.ContainsFunc(t.checks, func(f found) bool { return f.kind == kindTest })
+	})
+}
+
+// choose chooses the checks of one kind of a part: the convention's, or the command of a job that covers as much.
+func (p *plan) choose(t *part, k kind, gated bool) (chosen []found) {
+	usual := slices.IndexFunc(t.checks, func(f found) bool { return f.kind == k })
+	var whole, narrow []found
+	for _, c := range p.candidates(t, k) {
+		switch {
+		case c.narrow, t.covers != nil && !t.covers(c.text):
+			narrow = append(narrow, c)
+		case !c.job.aside || k == kindTest && len(whole) == 0:
+			whole = append(whole, c)
+		}
+	}
+	take := func(c found) found {
+		p.use(c.job)
+		if c.install != "" {
+			t.install(c.at, c.install)
+		}
+		return c
+	}
+	if k == kindTest {
+		return p.chooseTest(t, usual, whole, narrow, take)
+	}
+	tools := map[string]bool{}
+	for _, c := range whole {
+		if !tools[c.tool] && (usual < 0 || t.eco != &node || c.task || !gated) {
+			tools[c.tool] = true
+			chosen = append(chosen, take(c))
+		}
+	}
+	if len(chosen) == 0 && len(whole) > 0 {
+		chosen = append(chosen, take(whole[0]))
+	}
+	for _, c := range narrow {
+		p.omit(c.at, c.text, "it covers a part of the project")
+	}
+	if usual < 0 || len(chosen) > 0 {
+		return chosen
+	}
+	f := t.checks[usual]
+	switch {
+	case k == kindVet:
+	case gated && t.eco != &python:
+		p.omit(f.at, f.command, "no job of a pull request runs it")
+		return nil
+	case k == kindBuild && slices.ContainsFunc(outputs, func(o string) bool { return p.isDir(path.Join(t.d.dir, o)) }):
+		p.omit(f.at, f.command, "%s", reasonRewrites)
+		return nil
+	}
+	return append(chosen, f)
+}
+
+// outputs are directories that builds write, and that a repository should not have.
+var outputs = []string{"dist", "build", "out"}
+
+func (p *plan) chooseTest(t *part, usual int, whole, narrow []found, take func(found) found) []found {
+	choose := func(c found) found {
+		p.chosen = append(p.chosen, c.job)
+		p.prior[c.job] = max(p.prior[c.job], c.i)
+		return take(c)
+	}
+	drop := func(all []found, why string) {
+		for _, c := range all {
+			p.omit(c.at, c.text, "%s", why)
+		}
+	}
+	// A script is the project's own word for its tests; another runner in a job only says what they need.
+	replaces := func(c found) bool {
+		return usual < 0 || t.eco != &node || c.task && strings.HasPrefix(c.text, t.label+" ")
+	}
+	heavy := func(c found) bool { return len(c.job.services) > 0 }
+	isLight := func(c found) bool { return !heavy(c) && !c.job.aside && unitOnly.MatchString(c.text) }
+	light := slices.IndexFunc(narrow, isLight)
+	part := func(c found) []found {
+		f := choose(c)
+		f.tool, f.narrow = extra(f.command), true
+		return []found{f}
+	}
+	switch {
+	case len(whole) > 0:
+		drop(narrow, "it covers a part of the tests")
+		if i := slices.IndexFunc(whole, replaces); i >= 0 {
+			return []found{choose(whole[i])}
+		}
+		c, f := choose(whole[0]), t.checks[usual]
+		f.env, f.job, f.i = c.env, c.job, c.i
+		return []found{f}
+	case light >= 0 && slices.ContainsFunc(narrow, heavy):
+		if usual >= 0 {
+			p.omit(t.checks[usual].at, t.checks[usual].command, "the jobs run its parts, and some need services")
+		}
+		chosen := part(narrow[light])
+		drop(slices.DeleteFunc(narrow, isLight), "it needs services that other tests do not")
+		return chosen
+	case usual >= 0 && p.below(t) != "":
+		p.omit(t.checks[usual].at, t.checks[usual].command, "the pipelines run the tests in %s", p.below(t))
+		return nil
+	case usual >= 0:
+		drop(narrow, "it covers a part of the tests")
+		f := t.checks[usual]
+		if j := p.delegate(t); j != nil {
+			p.chosen = append(p.chosen, j)
+			p.prior[j] = len(j.commands)
+			p.use(j)
+			f.job = j
+		} else if i := slices.IndexFunc(narrow, func(c found) bool { return !c.job.aside }); t.covers != nil && i >= 0 {
+			choose(narrow[i])
+		}
+		return []found{f}
+	case t.eco == &makefiles && p.tested(t.d.dir):
+		drop(narrow, "it covers a part of the tests")
+	case len(narrow) > 0:
+		drop(narrow[1:], "it covers a part of the tests")
+		return part(narrow[0])
+	}
+	return nil
+}
+
+// below is the directory of Python tests that jobs run, where the part itself has none and the directory uses its environment.
+func (p *plan) below(t *part) string {
+	for _, other := range p.order {
+		if t.eco == &python && other.eco == &python && other.d.dir != t.d.dir && other.d.venv() == t.d.venv() {
+			return other.d.dir
+		}
+	}
+	return ""
+}
+
+// extra names a check that covers a part of the tests, by what it covers.
+func extra(command string) string {
+	if m := regexp.MustCompile(`(?i)(unit|integration|e2e|system|functional)`).FindStringSubmatch(command); m != nil {
+		return strings.ToLower(m[1])
+	}
+	return "part"
+}
+
+var (
+	testWord = regexp.MustCompile(`(?i)\b(?:tests?|ci)\b`)
+	testJob  = regexp.MustCompile(`(?i)test|^ci$|build`)
+)
+
+// delegate finds the job that tests a part by a program that the sandbox does not use, or by a script.
+func (p *plan) delegate(t *part) *job {
+	jobs := slices.Clone(p.jobs)
+	slices.SortStableFunc(jobs, func(a, b *job) int { return cmp.Compare(len(a.services), len(b.services)) })
+	for _, j := range jobs {
+		if j.aside || !testJob.MatchString(j.name) {
+			continue
+		}
+		for _, c := range j.commands {
+			other := c.kind == kindOther && (c.eco == t.eco || c.eco == nil) || c.kind == kindUnknown && testWord.MatchString(c.text)
+			if other && c.dir == t.d.dir {
+				return j
+			}
+		}
+	}
+	return nil
+}
+
+func (p *plan) use(j *job) {
+	if !slices.Contains(p.used, j) {
+		p.used = append(p.used, j)
+	}
+}
+
+// flags gives derived commands the flags that all commands of the jobs have.
+func (t *part) flags(p *plan) {
+	if t.eco == &cmake {
+		p.options(t)
+	}
+	if t.eco != &golang {
+		return
+	}
+	var commands []string
+	for _, j := range p.jobs {
+		for _, c := range j.commands {
+			if c.eco == &golang && c.kind.judges() && c.dir == t.d.dir {
+				commands = append(commands, c.text)
+			}
+		}
+	}
+	if len(strings.Fields(t.all)) > 1 {
+		t.covers = func(string) bool { return false }
+	}
+	for _, flag := range goShared(commands) {
+		add := func(command string) string {
+			return regexp.MustCompile(`\bgo (?:test|vet|mod download)`).ReplaceAllString(command, "$0 "+flag)
+		}
+		for i := range t.checks {
+			t.checks[i].command = add(t.checks[i].command)
+		}
+		for i := range t.setup {
+			t.setup[i].Text = strings.Replace(add(t.setup[i].Text), "go mod download -tags", "go mod download # -tags", 1)
+		}
+	}
+}
+
+// name names the checks and adds them to the draft.
+func (p *plan) name() {
+	testing := map[string]int{}
+	for _, t := range p.order {
+		if slices.ContainsFunc(t.checks, func(f found) bool { return f.kind == kindTest && !f.narrow }) {
+			testing[t.d.dir]++
+		}
+	}
+	for _, t := range p.order {
+		// A build that a job runs before the tests brings what they need.
+		slices.SortStableFunc(t.checks, func(a, b found) int {
+			if a.job != nil && a.job == b.job && (a.kind == kindBuild || b.kind == kindBuild) && t.eco == &node {
+				return cmp.Compare(a.i, b.i)
+			}
+			return 0
+		})
+		for _, f := range t.checks {
+			if p.repeats(t, f) {
+				p.omit(f.at, f.command, "it only runs other checks")
+				continue
+			}
+			name := string(f.kind)
+			if f.narrow {
+				name += "-" + f.tool
+			} else if f.kind == kindTest && testing[t.d.dir] > 1 {
+				name += "-" + t.label
+			}
+			p.check(f.at, t.d.dir, name, f.tool, p.withEnv(t, f))
+			p.need(f.at, f.packages...)
+		}
+	}
+}
+
+// severalTasks runs tasks by their names.
+var severalTasks = regexp.MustCompile(`^(?:npm-run-all2?|run-s|run-p)((?: [\w:.-]+)+)$`)
+
+// repeats reports whether a check is a task that only runs tasks which are checks themselves.
+func (p *plan) repeats(t *part, f found) bool {
+	task := t.eco.hooks().task
+	if task == nil || !f.task {
+		return false
+	}
+	own, content, _ := task(t.d, f.command)
+	checked := func(name string) bool {
+		return name != own && slices.ContainsFunc(t.checks, func(other found) bool {
+			other.command, _, _ = task(t.d, other.command)
+			return other.task && other.command == name
+		})
+	}
+	commands := script(content, t.d.dir, Position{})
+	return len(commands) > 0 && !slices.ContainsFunc(commands, func(c command) bool {
+		name, _, named := task(t.d, c.text)
+		names := []string{name}
+		if m := severalTasks.FindStringSubmatch(c.text); m != nil {
+			names, named = strings.Fields(m[1]), true
+		}
+		return c.complex || !named || slices.ContainsFunc(names, func(n string) bool { return !checked(n) })
+	})
+}
+
+// withEnv is the command of a check with the variables of its step, where the whole task has no such variables.
+func (p *plan) withEnv(t *part, f found) string {
+	words := ""
+	if strings.HasPrefix(f.command, "make ") && p.parts[python.name+":"+t.d.dir] != nil {
+		words = `PATH="` + t.d.venv() + `/bin:$PATH" `
+	}
+	if f.kind == kindTest {
+		return words + f.command
+	}
+	for _, v := range f.env {
+		if !idleVariable.MatchString(v.Name) && !strings.Contains(v.Value, "\n") {
+			words += v.Name + "=" + text.Shell(v.Value) + " "
+		}
+	}
+	return words + f.command
+}
+
+// check adds a check under a free name.
+func (p *plan) check(at Position, dir, name, tool, command string) {
+	command = in(dir, command)
+	taken := func(name string) bool {
+		return slices.ContainsFunc(p.Validate, func(c Check) bool { return c.Name == name })
+	}
+	if dir != "." {
+		name = shortName(dir + "-" + name)
+	}
+	if taken(name) && strings.HasPrefix(tool, name) {
+		name = tool
+	} else if taken(name) {
+		name = shortName(name + "-" + tool)
+	}
+	same := slices.ContainsFunc(p.Validate, func(c Check) bool { return c.Command == command })
+	switch {
+	case same:
+	case taken(name):
+		p.omit(at, command, "another check has its name, %s", name)
+	case len(p.Validate) < maxList && usable(command):
+		p.Validate = append(p.Validate, Check{name, command, at})
+	}
+}

@@ -1,0 +1,234 @@
+package detect
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+)
+
+// idleVariable are variables that only a pipeline needs.
+var idleVariable = regexp.MustCompile(`^` +
+	among(`CI GITHUB_\w+ GH_\w+ RUNNER_\w+ ACTIONS_\w+ FORCE_COLOR CARGO_TERM_COLOR TERM COLORTERM CODECOV_\w+
+	COVERALLS_\w+ NPM_TOKEN NODE_AUTH_TOKEN UV_\w+ TURBO_(?:TOKEN|TEAM) PIP_\w+ \w*CACHE\w* PRE_COMMIT\w*`) + `$`)
+
+// environment takes the variables of the chosen jobs, the steps' first.
+func (p *plan) environment() {
+	add := func(v Var) {
+		if !idleVariable.MatchString(v.Name) {
+			p.placed(v.At, v.Name, v.Value)
+		}
+	}
+	for _, t := range p.order {
+		for _, f := range t.checks {
+			if f.kind != kindTest {
+				continue
+			}
+			for _, v := range f.env {
+				add(v)
+			}
+			if f.job == nil {
+				continue
+			}
+			for _, v := range f.job.env {
+				add(v)
+			}
+			for _, v := range f.job.secrets {
+				if !idleVariable.MatchString(v.Name) {
+					p.omit(v.At, "env."+v.Name, "it needs a secret")
+				}
+			}
+		}
+	}
+}
+
+// services takes the containers of the chosen jobs. composed reports that the dev container has a compose file.
+func (p *plan) services(composed bool) {
+	compose := composeFiles{p.detector}
+	for _, j := range p.chosen {
+		for _, s := range j.services {
+			p.serve(s)
+		}
+		for _, c := range j.commands {
+			compose.command(c.command)
+		}
+	}
+	f := p.first(composeNames...)
+	switch {
+	case composed, f == nil, slices.ContainsFunc(p.Services, func(s Service) bool { return s.At.File == f.name }):
+	case len(p.chosen) > 0:
+		p.omit(Position{File: f.name}, f.name, "the job that tests (%s) does not start it", p.chosen[0].name)
+	default:
+		compose.menu(f)
+	}
+}
+
+// setup writes the setup: submodules, the installs of the parts, what the chosen jobs prepare, and the commands of the dev container.
+func (p *plan) setup(dev []step) {
+	p.submodules()
+	for _, t := range p.order {
+		if t.late != nil {
+			t.late(p.used)
+		}
+		for _, s := range t.setup {
+			p.detector.setup(s.At, s.Text)
+		}
+	}
+	for _, j := range p.used {
+		for i, c := range j.commands {
+			before, chosen := p.prior[j]
+			switch {
+			case c.kind == kindPrepare && c.verdict.command == "":
+				p.need(c.at, c.packages...)
+			case c.kind == kindPrepare && chosen && i < before:
+				p.need(c.at, c.packages...)
+				p.detector.setup(c.at, in(c.dir, strings.TrimSuffix(plainDir.ReplaceAllString(c.verdict.command, "mkdir -p "), " --with-deps")))
+			}
+		}
+	}
+	for len(dev) > 0 {
+		n := 1
+		for n < len(dev) && dev[n].after != "" {
+			n++
+		}
+		p.devLine(dev[:n])
+		dev = dev[n:]
+	}
+}
+
+// devLine takes a line of the dev container, or of the setup job, as one command: what follows && must not run where the command before
+// it fails. Nothing runs after a command that must not run.
+func (p *plan) devLine(line []step) {
+	type piece struct{ after, dir, text string }
+	var kept []piece
+	after := ""
+	for i, c := range line {
+		if c.after == ";" || after == "" {
+			after = c.after
+		}
+		command, why := p.devCommand(c)
+		if why != "" {
+			var rest []string
+			for _, r := range line[i:] {
+				rest = append(rest, r.text)
+			}
+			p.omit(c.at, strings.Join(rest, "; "), "%s", why)
+			break
+		}
+		if command != "" {
+			kept = append(kept, piece{after, c.dir, command})
+			after = ""
+		}
+	}
+	if len(kept) == 0 {
+		return
+	}
+	one := !slices.ContainsFunc(kept, func(k piece) bool { return k.dir != kept[0].dir })
+	all := ""
+	for i, k := range kept {
+		if !one && k.dir != "." {
+			k.text = "(" + in(k.dir, k.text) + ")"
+		}
+		if i > 0 {
+			all += strings.Replace(" "+k.after+" ", " ;", ";", 1)
+		}
+		all += k.text
+	}
+	if one {
+		all = in(kept[0].dir, all)
+	}
+	p.detector.setup(line[0].at, all)
+}
+
+// devCommand returns what setup runs of a command; nothing where the packages or the installs have it, or where it needs root. why says
+// that it must not run.
+func (p *plan) devCommand(c step) (run, why string) {
+	packages, rest := Apt(strings.ReplaceAll(c.text, "sudo -E ", "sudo "))
+	p.need(c.at, packages...)
+	if rest == "" {
+		return "", ""
+	}
+	here := &detector{p.source, c.dir}
+	if here.installs(c.text) {
+		p.omit(c.at, c.text, "setup installs the same")
+		return "", ""
+	}
+	v := here.classify(c.text, 0)
+	inVenv := slices.ContainsFunc(p.order, func(t *part) bool { return t.eco == &python && t.d.dir == c.dir })
+	why = here.harm(c.text)
+	switch {
+	case regexp.MustCompile(`(?:^|[\s;&|])sudo\s`).MatchString(c.text):
+		p.omit(c.at, c.text, "it needs root, which setup does not have")
+		return "", ""
+	case why != "":
+		return "", why
+	case c.complex:
+	case v.kind == kindInstall && v.eco == &python && pipCommand.MatchString(c.text):
+		args := pipCommand.FindStringSubmatch(c.text)[1]
+		install := here.venv() + "/bin/pip install --quiet "
+		if here.has("uv.lock") { // uv makes environments without pip
+			install = "uv pip install --quiet --python " + here.venv() + "/bin/python "
+		}
+		if pipTools.MatchString(args) {
+			return "", ""
+		}
+		return install + args, ""
+	case v.kind == kindInstall && !elsewhere.MatchString(c.text) && p.parts[v.eco.name+":"+c.dir] != nil,
+		v.kind == kindNothing && !strings.Contains(c.text, ">"):
+		return "", ""
+	case inVenv && v.eco != nil && v.eco.name == "python" && v.kind == kindPrepare:
+		return v.command, ""
+	}
+	var words []string
+	for _, e := range c.env {
+		words = append(words, e.Name+"="+text.Shell(e.Value))
+	}
+	return strings.Join(append(words, c.text), " "), ""
+}
+
+var scriptFile = regexp.MustCompile(`^(?:(?:ba)?sh )?(?:\./)?([\w./-]+\.sh)$`)
+
+// installs reports whether a command is a script of the repository that only installs dependencies, in an environment of its own.
+func (d *detector) installs(command string) bool {
+	m := scriptFile.FindStringSubmatch(command)
+	if m == nil || d.open(m[1]) == nil {
+		return false
+	}
+	found := false
+	for _, c := range script(d.open(m[1]).text, d.dir, Position{}) {
+		v := d.classify(c.text, 0)
+		if c.complex || c.dir != d.dir || v.kind != kindInstall && v.kind != kindNothing {
+			return false
+		}
+		found = found || v.kind == kindInstall
+	}
+	return found
+}
+
+// plainDir makes a directory, which a kept setup may have already.
+var plainDir = regexp.MustCompile(`^mkdir (?:-p )?`)
+
+// elsewhere are arguments of an install for another directory.
+var elsewhere = regexp.MustCompile(`\s(?:--prefix|--cwd|--dir|-C|--filter|--manifest-path)[= ]`)
+
+var submodulePath = regexp.MustCompile(`(?m)^\s*path\s*=\s*(\S+)`)
+
+// submodules checks them out where a job does, or where a workspace has one as a member.
+func (p *plan) submodules() {
+	f := p.open(".gitmodules")
+	if f == nil {
+		return
+	}
+	needed := slices.ContainsFunc(p.jobs, func(j *job) bool { return j.modules && !j.aside })
+	for _, m := range submodulePath.FindAllStringSubmatch(f.text, maxList) {
+		needed = needed || slices.Contains(p.members, m[1]) || slices.ContainsFunc(p.patterns, func(pattern string) bool {
+			ok, _ := path.Match(strings.TrimPrefix(pattern, "./"), m[1])
+			return ok
+		})
+	}
+	if needed {
+		p.detector.setup(Position{File: f.name}, "git -c url.https://github.com/.insteadOf=git@github.com: submodule update --init --recursive")
+	}
+}

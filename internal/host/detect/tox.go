@@ -1,0 +1,73 @@
+package detect
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// tox returns what the tests need by the environment of tox.ini that all others start from, as arguments of pip. Lines with conditions
+// are for other environments.
+func (p *pythonFiles) tox() (at Position, needs []string) {
+	at, lines := p.toxLines("testenv", "deps", 0)
+	for _, line := range lines {
+		if l := listed.FindStringSubmatch(line); l != nil {
+			if !slices.Contains(requirementFiles, l[1]) && p.has(l[1]) {
+				needs = append(needs, "-r", l[1])
+			}
+			continue
+		}
+		if requirement.MatchString(line) {
+			needs = append(needs, strings.Join(strings.Fields(line), ""))
+		}
+	}
+	return at, needs
+}
+
+// toxWords are the words of a key of [testenv].
+func (p *pythonFiles) toxWords(key string) (words []string) {
+	_, lines := p.toxLines("testenv", key, 0)
+	for _, l := range lines {
+		words = append(words, strings.FieldsFunc(l, func(r rune) bool { return r == ',' || r == ' ' })...)
+	}
+	return slices.DeleteFunc(words, func(w string) bool { return !requirement.MatchString(w) })
+}
+
+// toxLines are the lines of a key of tox.ini, references to other sections replaced.
+func (p *pythonFiles) toxLines(section, key string, depth int) (at Position, lines []string) {
+	f := p.open("tox.ini")
+	if f == nil || depth > maxTaskDepth {
+		return at, nil
+	}
+	from, to := -1, len(f.text)
+	for _, m := range toxSection.FindAllStringSubmatchIndex(f.text, maxLines) {
+		if from >= 0 {
+			to = m[0]
+			break
+		}
+		if f.text[m[2]:m[3]] == section {
+			from = m[1]
+		}
+	}
+	if from < 0 {
+		return at, nil
+	}
+	value := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(key) + `[ \t]*=[ \t]*(.*(?:\n(?:[ \t]+.*|[ \t]*#.*|[ \t]*$))*)`)
+	m := value.FindStringSubmatchIndex(f.text[from:to])
+	if m == nil {
+		return at, nil
+	}
+	for line := range strings.Lines(f.text[from+m[2] : from+m[3]]) {
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.ReplaceAll(strings.TrimSpace(line), "{toxinidir}/", ""); line == "" {
+			continue
+		}
+		if refer := toxRefer.FindStringSubmatch(line); refer != nil {
+			_, inner := p.toxLines(refer[1], refer[2], depth+1)
+			lines = append(lines, inner...)
+			continue
+		}
+		lines = append(lines, line)
+	}
+	return f.line(from + m[0]), lines
+}
