@@ -65,7 +65,7 @@ const (
 	rightProject = initSetup + "validate:\n  test: make test # Makefile:1\n"
 )
 
-// initAgent is an agent that commits the first file, and once it is told that a check fails, the second one.
+// initAgent is an agent that commits the first file, and after the log of a failed check the second one.
 func initAgent(first, second string) string {
 	return `set -e
 if [ -e .sandbox-agent.yaml ]; then

@@ -142,7 +142,7 @@ func (w *projectWriter) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.Draft = detect.Detect(ctx, tree, filepath.Base(w.repo.Path))
+	w.Draft = detect.Detect(tree, filepath.Base(w.repo.Path))
 	if w.PR {
 		out, err := localrepo.Git(w.repo.Path).Output(ctx, "config", "--local", "--get", "remote.origin.url")
 		if w.origin = strings.TrimSpace(string(out)); err != nil || w.origin == "" {
@@ -173,7 +173,7 @@ func (w *projectWriter) rounds(ctx context.Context) (err error) {
 		w.Accepted = len(w.Problems) == 0
 		if !w.Agent.Status.Worked() {
 			if !w.Accepted {
-				w.Problems = append(w.Problems, ProjectProblem{Key: "agent", Reason: w.Agent.Reasons.String()})
+				w.Problems = append([]ProjectProblem{{Key: "agent", Reason: w.Agent.Reasons.String()}}, w.Problems...)
 			}
 			break
 		}
@@ -308,7 +308,7 @@ func (w *projectWriter) openPR(ctx context.Context) error {
 	if w.PullRequest = out.Result.PR; w.PullRequest == nil {
 		res := out.Result
 		return exiterr.New(workorder.ExitGit, fmt.Errorf("no pull request of task %s was opened (%s): %s", out.Task, res.Status,
-			strings.Join(append([]string{res.Reasons.String()}, res.Warnings...), "; ")), "open it with: sandbox-agent pr "+out.Task)
+			strings.Join(append([]string{res.Reasons.String()}, res.Warnings...), "; ")), "open it with: sandbox-agent pr open "+out.Task)
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func (f *fake) Up(ctx context.Context) (down, err error) {
 	return down, f.upErr
 }
 
-func (f *fake) Reset(context.Context) error                         { f.did("anew"); return nil }
+func (f *fake) Reset(context.Context) error                         { f.did("reset"); return nil }
 func (f *fake) Supabase(context.Context) (map[string]string, error) { return nil, nil }
 func (f *fake) Ends() []workorder.ServiceEnd                        { return nil }
 func (f *fake) Unwatch()                                            { f.did("unwatch") }

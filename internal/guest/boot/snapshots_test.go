@@ -80,7 +80,7 @@ func TestSetupIsKept(t *testing.T) {
 		var got []string
 		for _, call := range c.fake.calls {
 			if slices.Contains(
-				[]string{"setup-1", "setup-2", "keep", "keep whole", "anew", "baseline", "agent", "leave"},
+				[]string{"setup-1", "setup-2", "keep", "keep whole", "reset", "baseline", "agent", "leave"},
 				call,
 			) {
 				got = append(got, call)
@@ -102,10 +102,10 @@ func TestSetupIsKept(t *testing.T) {
 		want  []string
 		exit  bool
 	}{
-		"in a later attempt": {fails: 1, later: true, want: []string{"setup-1", "empty", "again", "anew", "setup-1", "setup-2", "agent"}},
-		"once":               {fails: 1, want: []string{"setup-1", "empty", "again", "anew", "setup-1", "setup-2", "agent"}},
-		"once and found":     {fails: 1, found: true, want: []string{"setup-1", "empty", "again", "anew", "setup-1", "setup-2", "agent"}},
-		"always":             {fails: 9, want: []string{"setup-1", "empty", "again", "anew", "setup-1"}, exit: true},
+		"in a later attempt": {fails: 1, later: true, want: []string{"setup-1", "empty", "again", "reset", "setup-1", "setup-2", "agent"}},
+		"once":               {fails: 1, want: []string{"setup-1", "empty", "again", "reset", "setup-1", "setup-2", "agent"}},
+		"once and found":     {fails: 1, found: true, want: []string{"setup-1", "empty", "again", "reset", "setup-1", "setup-2", "agent"}},
+		"always":             {fails: 9, want: []string{"setup-1", "empty", "again", "reset", "setup-1"}, exit: true},
 	} {
 		o, left := plain(), c.fails
 		o.Found = c.found
@@ -116,7 +116,7 @@ func TestSetupIsKept(t *testing.T) {
 		r := playBox(t, f, o, func(b *Runner) { b.SetupCache = &fakeSnapshots{fake: f, over: true} })
 		var got []string
 		for _, call := range f.calls {
-			if slices.Contains([]string{"setup-1", "setup-2", "empty", "again", "anew", "keep", "agent"}, call) {
+			if slices.Contains([]string{"setup-1", "setup-2", "empty", "again", "reset", "keep", "agent"}, call) {
 				got = append(got, call)
 			}
 		}

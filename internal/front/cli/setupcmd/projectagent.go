@@ -80,6 +80,9 @@ func (o *projectInitOptions) doAgent(ctx context.Context, f *cmdutil.Factory, fl
 			return o.exists()
 		}
 	}
+	if st, err := os.Stat(filepath.Dir(o.output)); !o.print && !o.pr && (err != nil || !st.IsDir()) {
+		return exiterr.New(workorder.ExitUsage, fmt.Errorf("there is no directory %s for the file", filepath.Dir(o.output)), "create it first")
+	}
 	given := map[string]string{}
 	flags.Visit(func(flag *pflag.Flag) { given[flag.Name] = flag.Value.String() })
 	delete(given, "output")
@@ -108,6 +111,7 @@ func (o *projectInitOptions) doAgent(ctx context.Context, f *cmdutil.Factory, fl
 			return err
 		}
 		doc.File = o.output
+		_ = os.Remove(o.output + rejectedSuffix) // an earlier run's, if there is one
 	}
 	switch {
 	case o.json:
