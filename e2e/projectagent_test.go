@@ -180,8 +180,8 @@ func TestProjectInitAgent(t *testing.T) {
 		u := initUser(t, initFiles)
 		c := u.run("", "project", "init", "--agent", "--json", "--rounds", "1", "--command", "exit 3")
 		r := c.agentReport(t)
-		if c.code != workorder.ExitTaskFailed || r.File != "" || len(r.Problems) != 2 || r.Problems[0].Key != "file" ||
-			r.Problems[1].Key != "agent" {
+		if c.code != workorder.ExitTaskFailed || r.File != "" || len(r.Problems) != 2 || r.Problems[0].Key != "agent" ||
+			r.Problems[1].Key != "file" {
 			t.Errorf("exit code %d, %+v", c.code, r)
 		}
 	})
