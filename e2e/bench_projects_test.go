@@ -46,7 +46,7 @@ func TestBenchProjects(t *testing.T) {
 	}
 	u := newCacheUser(t)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "what (median of %d), ms\thost: setup\tone run of checks\t1.5 × (setup + two runs) + 3 s\twhole create\tsetup of the first task\tof a later one\t%%\n", projectRounds)
+	fmt.Fprintf(w, "what (median of %d), ms\thost: setup\tone run of checks\t1.5 × (setup + two runs) + 2 s\twhole create\tsetup of the first task\tof a later one\t%%\n", projectRounds)
 	for _, name := range slices.Sorted(maps.Keys(projects)) {
 		p := projects[name]
 		host := p.onHost(t)
@@ -68,7 +68,7 @@ func TestBenchProjects(t *testing.T) {
 				setups = append(setups, d)
 			}
 		}
-		bound := (median(host.setup)+2*median(host.check))*3/2 + 3*time.Second
+		bound := (median(host.setup)+2*median(host.check))*3/2 + 2*time.Second
 		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f\n", name, median(host.setup).Milliseconds(), median(host.check).Milliseconds(), bound.Milliseconds(),
 			median(boxes).Milliseconds(), first.Milliseconds(), median(setups).Milliseconds(), 100*float64(median(setups))/float64(first))
 	}
