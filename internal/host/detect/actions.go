@@ -51,7 +51,7 @@ var actionChecks = map[string]actionCheck{
 func (d githubActions) action(j *job, file string, st *workflowStep, rows []*scope, row *scope) {
 	at := Position{File: file, Line: st.Uses.Line}
 	if dir, local := strings.CutPrefix(st.Uses.Value, "./"); local {
-		d.composite(j, path.Clean(dir), st, rows, row)
+		d.composite(j, file, path.Clean(dir), st, rows, row)
 		return
 	}
 	uses, _, _ := strings.Cut(strings.ToLower(st.Uses.Value), "@")
@@ -76,6 +76,11 @@ func (d githubActions) action(j *job, file string, st *workflowStep, rows []*sco
 	}
 	check, ok := actionChecks[uses]
 	if !ok || j.aside {
+		why := "the action is not known"
+		if ok {
+			why = reasonAside
+		}
+		j.leave(file, st, why)
 		return
 	}
 	c := step{command: command{
@@ -85,7 +90,7 @@ func (d githubActions) action(j *job, file string, st *workflowStep, rows []*sco
 	install, why := check.installed(with(row, "version"), with(row, "only-new-issues") == "true")
 	switch {
 	case why != "":
-		d.omit(at, st.Uses.Value[:len(uses)], "%s", why)
+		j.leave(file, st, why)
 		return
 	case strings.HasPrefix(install, "pip "):
 		j.commands = append(j.commands, step{command: command{text: install, dir: c.dir, at: at}})
@@ -146,7 +151,7 @@ func (d githubActions) extensions(j *job, at Position, names string) {
 }
 
 // composite takes the steps of an action of the repository.
-func (d githubActions) composite(j *job, dir string, st *workflowStep, rows []*scope, row *scope) {
+func (d githubActions) composite(j *job, file, dir string, st *workflowStep, rows []*scope, row *scope) {
 	f := (&detector{d.source, dir}).first("action.yml", "action.yaml")
 	var action struct {
 		Inputs map[string]struct {
@@ -157,6 +162,7 @@ func (d githubActions) composite(j *job, dir string, st *workflowStep, rows []*s
 		} `yaml:"runs"`
 	}
 	if f == nil || row.inputs != nil || !d.decode(f, &action) {
+		j.leave(file, st, "there is no such action, or an action of the repository uses it")
 		return
 	}
 	inner := *row
@@ -172,14 +178,7 @@ func (d githubActions) composite(j *job, dir string, st *workflowStep, rows []*s
 		}
 	}
 	for i := range action.Runs.Steps {
-		s := &action.Runs.Steps[i]
-		switch {
-		case !inner.holds(s.If):
-		case s.Uses.Value != "":
-			d.action(j, f.name, s, rows, &inner)
-		default:
-			d.run(j, f.name, &workflow{}, &workflowJob{}, s, &inner)
-		}
+		d.step(j, f.name, &workflow{}, &workflowJob{}, &action.Runs.Steps[i], rows, &inner)
 	}
 }
 
@@ -204,14 +203,17 @@ func (d githubActions) service(j *job, file string, name, value *yaml.Node, row 
 	for _, p := range in.Ports {
 		if port, known, _ := row.fill(p); known && portOf(containerPart(port)) != 0 {
 			s.Ports = append(s.Ports, containerPart(port))
+			if !strings.Contains(port, ":") { // the runner chooses one
+				port += ":" + port
+			}
 			written = append(written, port)
 		}
 	}
 	s.Ports = published(s.Ports, hostPorts(written))
-	var secrets []Var
-	vars := d.env(file, &in.Env, row, &secrets)
-	for _, v := range secrets {
-		d.omit(v.At, "services."+name.Value+".env."+v.Name, "it needs a secret")
+	var others []Var
+	vars := d.env(file, &in.Env, row, &others)
+	for _, v := range others {
+		d.omit(v.At, "services."+name.Value+".env."+v.Name, "%s", v.Value)
 	}
 	s.Env = d.variablesOf(name.Value, vars)
 	if text, known, _ := row.fill(in.Command.Value); known && text != "" {

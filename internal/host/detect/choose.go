@@ -47,8 +47,7 @@ func (p *plan) checks() {
 				continue
 			}
 			if c.eco == &makefiles && p.tested(c.dir) && (c.kind == kindTest || c.kind == kindCheck && c.tests) {
-				p.omit(c.at, c.text, "the tests of the ecosystem run without it")
-				c.kind = kindUnknown
+				c.kind, c.why = kindUnknown, "the tests of the ecosystem run without it"
 				continue
 			}
 			p.part(c.eco, c.dir)
@@ -82,8 +81,7 @@ func (p *plan) inProject(c *step) bool {
 	if c.dir == "." || !slices.ContainsFunc(p.members, inside) {
 		return true
 	}
-	p.omit(c.at, c.text, "the checks of the root cover %s", c.dir)
-	c.kind = kindOther
+	c.kind, c.why = kindOther, "the checks of the root cover "+c.dir
 	return false
 }
 
@@ -106,6 +104,11 @@ func (p *plan) choose(t *part, k kind, gated bool) (chosen []found) {
 			whole = append(whole, c)
 		}
 	}
+	drop := func(all []found, why string) {
+		for _, c := range all {
+			c.job.commands[c.i].why = why
+		}
+	}
 	take := func(c found) found {
 		p.use(c.job)
 		if c.install != "" {
@@ -114,26 +117,27 @@ func (p *plan) choose(t *part, k kind, gated bool) (chosen []found) {
 		return c
 	}
 	if k == kindTest {
-		return p.chooseTest(t, usual, whole, narrow, take)
+		return p.chooseTest(t, usual, whole, narrow, take, drop)
 	}
 	tools := map[string]bool{}
 	for _, c := range whole {
 		if !tools[c.tool] && (usual < 0 || t.eco != &node || c.task || !gated) {
 			tools[c.tool] = true
-			chosen = append(chosen, take(c))
+			chosen = append(chosen, take(c).used())
 		}
 	}
 	if len(chosen) == 0 && len(whole) > 0 {
-		chosen = append(chosen, take(whole[0]))
+		chosen = append(chosen, take(whole[0]).used())
 	}
-	for _, c := range narrow {
-		p.omit(c.at, c.text, "it covers a part of the project")
-	}
+	drop(narrow, "it covers a part of the project")
 	if usual < 0 || len(chosen) > 0 {
 		return chosen
 	}
 	f := t.checks[usual]
 	switch {
+	case p.joined(t, k):
+		p.omit(f.at, f.command, "a command of a job runs it with others")
+		return nil
 	case k == kindVet:
 	case gated && t.eco != &python:
 		p.omit(f.at, f.command, "no job of a pull request runs it")
@@ -145,19 +149,29 @@ func (p *plan) choose(t *part, k kind, gated bool) (chosen []found) {
 	return append(chosen, f)
 }
 
+// used marks the command of a check.
+func (f found) used() found {
+	f.job.commands[f.i].used = true
+	return f
+}
+
+// joined reports whether a command that is used joins a check of a kind with others.
+func (p *plan) joined(t *part, k kind) bool {
+	return slices.ContainsFunc(p.jobs, func(j *job) bool {
+		return slices.ContainsFunc(j.commands, func(c step) bool {
+			return c.used && c.eco == t.eco && c.dir == t.d.dir && slices.Contains(c.parts, k)
+		})
+	})
+}
+
 // outputs are directories that builds write, and that a repository should not have.
 var outputs = []string{"dist", "build", "out"}
 
-func (p *plan) chooseTest(t *part, usual int, whole, narrow []found, take func(found) found) []found {
+func (p *plan) chooseTest(t *part, usual int, whole, narrow []found, take func(found) found, drop func([]found, string)) []found {
 	choose := func(c found) found {
 		p.chosen = append(p.chosen, c.job)
 		p.prior[c.job] = max(p.prior[c.job], c.i)
 		return take(c)
-	}
-	drop := func(all []found, why string) {
-		for _, c := range all {
-			p.omit(c.at, c.text, "%s", why)
-		}
 	}
 	// A script is the project's own word for its tests; another runner in a job only says what they need.
 	replaces := func(c found) bool {
@@ -167,7 +181,7 @@ func (p *plan) chooseTest(t *part, usual int, whole, narrow []found, take func(f
 	isLight := func(c found) bool { return !heavy(c) && !c.job.aside && unitOnly.MatchString(c.text) }
 	light := slices.IndexFunc(narrow, isLight)
 	part := func(c found) []found {
-		f := choose(c)
+		f := choose(c).used()
 		f.tool, f.narrow = extra(f.command), true
 		return []found{f}
 	}
@@ -175,7 +189,7 @@ func (p *plan) chooseTest(t *part, usual int, whole, narrow []found, take func(f
 	case len(whole) > 0:
 		drop(narrow, "it covers a part of the tests")
 		if i := slices.IndexFunc(whole, replaces); i >= 0 {
-			return []found{choose(whole[i])}
+			return []found{choose(whole[i]).used()}
 		}
 		c, f := choose(whole[0]), t.checks[usual]
 		f.env, f.job, f.i = c.env, c.job, c.i
@@ -364,6 +378,9 @@ func (p *plan) withEnv(t *part, f found) string {
 			words += v.Name + "=" + text.Shell(v.Value) + " "
 		}
 	}
+	if words != "" && strings.Contains(f.command, " && ") {
+		words = "export " + words + "&& "
+	}
 	return words + f.command
 }
 
@@ -386,7 +403,9 @@ func (p *plan) check(at Position, dir, name, tool, command string) {
 	case same:
 	case taken(name):
 		p.omit(at, command, "another check has its name, %s", name)
-	case len(p.Validate) < maxList && usable(command):
+	case len(p.Validate) == maxList || !usable(command):
+		p.omit(at, command, "it is too long, has characters that cannot be printed, or is after the first %d", maxList)
+	default:
 		p.Validate = append(p.Validate, Check{name, command, at})
 	}
 }

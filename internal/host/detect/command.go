@@ -15,6 +15,7 @@ type command struct {
 	dir     string // in the repository
 	env     []Var
 	at      Position
+	line    string // that it is a part of
 	after   string // what stands between it and the command before it on its line: && or ;
 	complex bool   // it is more than one program with its words
 }
@@ -33,9 +34,8 @@ var (
 
 // script splits a shell script into simple commands. The lines of a script share the directory and exported variables.
 func script(content, dir string, at Position) (all []command) {
-	if m := compound.FindString(content); m != "" {
-		first, _, _ := strings.Cut(strings.TrimSpace(content), "\n")
-		return []command{{text: first, dir: dir, at: at, complex: true}}
+	if compound.MatchString(content) {
+		return []command{{text: strings.TrimSpace(content), dir: dir, at: at, complex: true}}
 	}
 	var exported []Var
 	for line := range strings.Lines(strings.ReplaceAll(content, "\\\n", " ")) {
@@ -52,8 +52,7 @@ func script(content, dir string, at Position) (all []command) {
 		if strings.HasPrefix(line, "(") || slices.ContainsFunc(parts, open) {
 			parts = []string{line}
 		}
-		whole := guard.MatchString(line) || len(parts) > 1 && slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(p, "||") })
-		if whole {
+		if guard.MatchString(line) || strings.Contains(inQuotes.ReplaceAllString(line, ""), "||") {
 			all = append(all, command{text: line, dir: dir, env: slices.Clone(exported), at: at, complex: true})
 			continue
 		}
@@ -72,7 +71,7 @@ func script(content, dir string, at Position) (all []command) {
 				exported = env
 				continue
 			}
-			c := command{text: part, dir: dir, env: env, at: at}
+			c := command{text: part, dir: dir, env: env, at: at, line: line}
 			if len(all) > first {
 				c.after = strings.TrimSpace(joints[i-1])
 			}
@@ -280,7 +279,7 @@ func (d *detector) byWords(text string, depth int) verdict {
 		}
 	}
 	if prepares(d, text) {
-		v := verdict{kind: kindPrepare, command: text}
+		v := verdict{kind: kindPrepare, command: strings.TrimSuffix(plainDir.ReplaceAllString(text, "mkdir -p "), " --with-deps")}
 		if strings.HasPrefix(text, "psql ") || strings.HasPrefix(text, "createdb ") {
 			v.packages = []string{"postgresql-client"}
 		}
@@ -417,6 +416,9 @@ var preparing = regexp.MustCompile(`^(?:mkdir (?:-p )?[\w./ -]+$|cp (?:-\w+ )?[\
 	`prisma (?:generate|migrate deploy|db push)|drizzle-kit (?:migrate|push))|` +
 	`(?:psql|createdb|mysql|mysqladmin|redis-cli) |(?:bundle exec )?(?:\./)?(?:bin/)?(?:rails|rake) db:|` +
 	`php artisan (?:migrate|key:generate|db:seed)|mix ecto\.|git submodule (?:update|sync|init))`)
+
+// plainDir makes a directory, which a kept setup may have already.
+var plainDir = regexp.MustCompile(`^mkdir (?:-p )?`)
 
 var copies = regexp.MustCompile(`^cp (?:-\w+ )?([\w./-]+?)(?:/\*)? `)
 

@@ -92,6 +92,8 @@ type Omitted struct {
 const (
 	// maxList bounds each list of a draft.
 	maxList = 40
+	// maxOmitted bounds the omissions.
+	maxOmitted = 200
 	// maxPackages bounds the packages, of which a project with a browser or a desktop has dozens.
 	maxPackages = 200
 )
@@ -141,6 +143,7 @@ func Detect(tree fs.FS, name string) *Draft {
 	plan.services(dev.compose != nil)
 	d.withoutSecrets()
 	plan.setup(dev.commands())
+	plan.left()
 	d.settlePort()
 	for _, level := range d.hints {
 		for _, h := range level {
@@ -171,7 +174,11 @@ func shortName(s string) string {
 
 func (d *collector) omit(at Position, what, format string, a ...any) {
 	o := Omitted{What: oneLine(what), Reason: oneLine(fmt.Sprintf(format, a...)), At: at}
-	if len(d.Omitted) < maxList && !slices.Contains(d.Omitted, o) {
+	switch {
+	case slices.Contains(d.Omitted, o):
+	case len(d.Omitted) == maxOmitted:
+		d.Omitted = append(d.Omitted, Omitted{What: "more", Reason: "only the first parts that are left out are named"})
+	case len(d.Omitted) < maxOmitted:
 		d.Omitted = append(d.Omitted, o)
 	}
 }

@@ -18,6 +18,8 @@ type scope struct {
 	extra  bool // the row is an addition to the matrix
 	env    map[string]string
 	inputs map[string]any
+	// services are those of the job, with the ports that lead to theirs.
+	services map[string]any
 }
 
 var expression = regexp.MustCompile(`(?s)\$\{\{(.*?)\}\}`)
@@ -127,6 +129,8 @@ func (s *scope) variable(name string) any {
 		return map[string]any{
 			"event_name": "pull_request", "ref": "refs/pull/1/merge", "ref_type": "branch", "workspace": workorder.Workspace, "": unknown{},
 		}
+	case "job":
+		return map[string]any{"services": s.services, "": unknown{}}
 	case "secrets":
 		return unknown{secret: true}
 	}

@@ -79,31 +79,37 @@ func (d githubActions) jobs() (jobs []*job) {
 		names = names[:maxWorkflows]
 	}
 	flows := d.workflows(names)
-	called := map[string]bool{}
+	run := map[string]bool{} // for pull requests or the default branch
 	for _, n := range sortedKeys(flows) {
 		if !flows[n].judges() {
 			continue
 		}
+		run[n] = true
 		pairs(&flows[n].Jobs, func(_, value *yaml.Node) {
 			var j workflowJob
 			_ = value.Decode(&j)
 			if file, local := strings.CutPrefix(j.Uses, "./"); local && (&scope{}).holds(j.If) {
-				called[path.Clean(file)] = true
+				run[path.Clean(file)] = true
 			}
 		})
 	}
+	idle := map[string]bool{}
 	for _, n := range sortedKeys(flows) {
 		w := flows[n]
 		pairs(&w.Jobs, func(key, value *yaml.Node) {
 			switch {
 			case key.Value == setupSteps:
+				idle[n] = true
 				if j := d.job(n, w, key, value); j != nil {
 					d.setupJob(j)
 				}
-			case w.judges() || called[n]:
+			case run[n]:
 				if j := d.job(n, w, key, value); j != nil {
 					jobs = append(jobs, j)
 				}
+			case !idle[n]:
+				idle[n] = true
+				d.omit(Position{File: n}, n, "it does not run for pull requests or pushes to the default branch")
 			}
 		})
 	}
@@ -112,7 +118,13 @@ func (d githubActions) jobs() (jobs []*job) {
 
 // setupJob takes the job that a repository writes for agents.
 func (d githubActions) setupJob(j *job) {
-	d.steps = append(d.steps, j.commands...)
+	for _, c := range j.commands {
+		if c.why == "" {
+			d.steps = append(d.steps, c)
+		} else if !nothing.MatchString(c.text) {
+			d.omit(c.at, c.text, "%s", c.why)
+		}
+	}
 	for _, t := range j.tools {
 		d.hint(hintPipeline, t.At, t.Name, t.Version)
 	}
@@ -204,17 +216,33 @@ func (d githubActions) job(file string, w *workflow, key, value *yaml.Node) *job
 	_ = value.Decode(&in)
 	rows, base := matrix(&in.Strategy.Matrix)
 	var linux []*scope
+	why := "its job does not run on Linux"
 	for i, row := range rows {
 		s := &scope{matrix: row, extra: i >= base, env: map[string]string{}}
-		if s.linux(&in.RunsOn) && s.holds(in.If) {
+		switch {
+		case !s.linux(&in.RunsOn):
+		case !s.holds(in.If):
+			why = "its job does not run for pull requests: " + in.If
+		default:
 			linux = append(linux, s)
 		}
 	}
-	if in.Uses != "" && !strings.HasPrefix(in.Uses, "./") {
-		d.omit(Position{File: file, Line: key.Line}, in.Uses, "it is a workflow of another repository, which is not read")
-	}
-	if len(linux) == 0 || in.Uses != "" {
+	at := Position{File: file, Line: key.Line}
+	switch {
+	case in.Uses != "" && len(linux) == 0:
+		d.omit(at, in.Uses, "%s", why)
 		return nil
+	case in.Uses != "":
+		if !strings.HasPrefix(in.Uses, "./") {
+			d.omit(at, in.Uses, "it is a workflow of another repository, which is not read")
+		}
+		return nil
+	case len(linux) == 0:
+		j := &job{name: key.Value, at: at, aside: true}
+		for i := range in.Steps {
+			j.leave(file, &in.Steps[i], why)
+		}
+		return j
 	}
 	row := sensible(linux)
 	name := key.Value
@@ -222,30 +250,55 @@ func (d githubActions) job(file string, w *workflow, key, value *yaml.Node) *job
 		name += " " + label
 	}
 	written := expression.ReplaceAllString(in.Name, "")
-	j := &job{name: name, at: Position{File: file, Line: key.Line}, aside: aside(path.Base(file), w.Name, key.Value, written)}
-	workflowEnv := d.env(file, &w.Env, row, &j.secrets)
-	jobEnv := d.env(file, &in.Env, row, &j.secrets)
+	j := &job{name: name, at: at, aside: aside(path.Base(file), w.Name, key.Value, written)}
+	workflowEnv := d.env(file, &w.Env, row, &j.unknown)
+	jobEnv := d.env(file, &in.Env, row, &j.unknown)
 	for _, v := range append(slices.Clone(workflowEnv), jobEnv...) {
 		row.env[v.Name] = v.Value
 	}
 	j.env = append(jobEnv, workflowEnv...)
 	pairs(&in.Services, func(name, value *yaml.Node) { d.service(j, file, name, value, row) })
+	row.services = map[string]any{}
+	for _, s := range j.services {
+		ports := map[string]any{}
+		for _, p := range s.Ports {
+			outer, inner, _ := strings.Cut(p, ":")
+			ports[inner] = outer
+		}
+		row.services[s.Name] = map[string]any{"ports": ports}
+	}
 	for i := range in.Steps {
-		st := &in.Steps[i]
-		if !row.holds(st.If) || st.Tolerant == "true" {
-			first, _, _ := strings.Cut(st.Run.Value, "\n")
-			if first != "" && !j.aside && checkJobs.MatchString(j.name) && !nothing.MatchString(first) {
-				d.omit(Position{File: file, Line: st.Run.Line}, first, "its condition does not hold for pull requests, or its failure does not count")
-			}
-			continue
-		}
-		if st.Uses.Value != "" {
-			d.action(j, file, st, linux, row)
-			continue
-		}
-		d.run(j, file, w, &in, st, row)
+		d.step(j, file, w, &in, &in.Steps[i], linux, row)
 	}
 	return j
+}
+
+// step takes a step of a job, or of an action of the repository.
+func (d githubActions) step(j *job, file string, w *workflow, in *workflowJob, st *workflowStep, rows []*scope, row *scope) {
+	switch {
+	case !row.holds(st.If):
+		j.leave(file, st, "its step does not run for pull requests: "+st.If)
+	case st.Tolerant == "true":
+		j.leave(file, st, "its failure does not count")
+	case st.Uses.Value != "":
+		d.action(j, file, st, rows, row)
+	default:
+		d.run(j, file, w, in, st, row)
+	}
+}
+
+// idleActions have no effect on the code and do not judge it.
+var idleActions = regexp.MustCompile(`^(?:actions|github|docker|codecov|coverallsapp)/|/(?:setup-|rust-cache|rust-toolchain|action-setup)`)
+
+// leave adds the commands of a step that is left out.
+func (j *job) leave(file string, st *workflowStep, why string) {
+	left := script(st.Run.Value, ".", Position{File: file, Line: st.Run.Line})
+	if st.Uses.Value != "" && !idleActions.MatchString(st.Uses.Value) {
+		left = []command{{text: st.Uses.Value, dir: ".", at: Position{File: file, Line: st.Uses.Line}}}
+	}
+	for _, c := range left {
+		j.commands = append(j.commands, step{command: c, verdict: verdict{kind: kindRefused, why: why}})
+	}
 }
 
 // linux reports whether a job runs on Linux, as far as its file says.
@@ -269,6 +322,8 @@ func (d githubActions) run(j *job, file string, w *workflow, in *workflowJob, st
 	var needed []Var
 	env := d.env(file, &st.Env, row, &needed)
 	needed = slices.DeleteFunc(needed, func(v Var) bool { return idleVariable.MatchString(v.Name) })
+	j.unknown = append(j.unknown, needed...)
+	needs := slices.ContainsFunc(needed, func(v Var) bool { return v.Value == reasonSecret })
 	dir := "."
 	for _, level := range []string{w.Defaults.Run.Dir, in.Defaults.Run.Dir, st.Dir} {
 		if filled, known, _ := row.fill(level); level != "" && known {
@@ -282,10 +337,10 @@ func (d githubActions) run(j *job, file string, w *workflow, in *workflowJob, st
 	for _, v := range env {
 		inner.env[v.Name] = v.Value
 	}
-	content, secret := d.known(j, at, st.Run.Value, &inner)
+	content, secret := d.known(j, file, st, &inner)
 	for _, c := range script(content, dir, at) {
 		c.env = append(c.env, env...)
-		j.commands = append(j.commands, step{command: c, secret: secret || len(needed) > 0, foreign: aptSource.MatchString(content)})
+		j.commands = append(j.commands, step{command: c, secret: secret || needs, foreign: aptSource.MatchString(content)})
 	}
 }
 
@@ -296,10 +351,16 @@ var (
 	aptSource = regexp.MustCompile(`\bapt-key\b|\b(?:add-apt|apt-add)-repository\b|/etc/apt/`)
 )
 
+const (
+	reasonRun    = "it depends on values that only a run of the pipeline has"
+	reasonSecret = "it needs a secret"
+)
+
 // known returns the lines of a script that do not depend on a run of the pipeline, and whether a line needs a secret. Variables that the
 // script sets for later steps become the job's.
-func (d githubActions) known(j *job, at Position, content string, row *scope) (known string, secret bool) {
-	content = strings.NewReplacer("${GITHUB_WORKSPACE}", workorder.Workspace, "$GITHUB_WORKSPACE", workorder.Workspace).Replace(content)
+func (d githubActions) known(j *job, file string, st *workflowStep, row *scope) (known string, secret bool) {
+	left, lost := *st, false
+	content := strings.NewReplacer("${GITHUB_WORKSPACE}", workorder.Workspace, "$GITHUB_WORKSPACE", workorder.Workspace).Replace(st.Run.Value)
 	lines := []string{content}
 	if !compound.MatchString(content) {
 		lines = strings.Split(strings.ReplaceAll(content, "\\\n", " "), "\n")
@@ -308,32 +369,35 @@ func (d githubActions) known(j *job, at Position, content string, row *scope) (k
 		filled, all, hidden := row.fill(line)
 		secret = secret || hidden
 		if m := setsVariable.FindStringSubmatch(filled); all && m != nil {
-			j.env = append([]Var{{m[1], m[2], at}}, j.env...)
+			j.env = append([]Var{{m[1], m[2], Position{File: file, Line: st.Run.Line}}}, j.env...)
 			continue
 		}
-		if all && !strings.Contains(filled, "GITHUB_") {
+		if all && !lost && !strings.Contains(filled, "GITHUB_") {
 			known += filled + "\n"
 			continue
 		}
-		first, _, _ := strings.Cut(strings.TrimSpace(line), "\n")
+		why := reasonRun
 		if hidden {
-			d.omit(at, "run", "it needs a secret")
-		} else if checkJobs.MatchString(j.name) && !j.aside && !nothing.MatchString(first) {
-			d.omit(at, first, "it depends on values that only a run of the pipeline has")
+			why = reasonSecret
 		}
+		lost = lost || strings.HasPrefix(strings.TrimSpace(line), "cd ")
+		left.Run.Value = line
+		j.leave(file, &left, why)
 	}
 	return known, secret
 }
 
-// env reads the variables of a workflow, a job or a step. Those that need a secret are added to secrets.
-func (d githubActions) env(file string, n *yaml.Node, row *scope, secrets *[]Var) (vars []Var) {
+// env reads the variables of a workflow, a job or a step. Those without a value are added to others, with the reason.
+func (d githubActions) env(file string, n *yaml.Node, row *scope, others *[]Var) (vars []Var) {
 	pairs(n, func(key, value *yaml.Node) {
 		at := Position{File: file, Line: key.Line}
 		filled, known, secret := row.fill(value.Value)
 		switch {
 		case secret:
-			*secrets = append(*secrets, Var{key.Value, "", at})
-		case known && value.Kind == yaml.ScalarNode && (filled != "" || value.Value == ""):
+			*others = append(*others, Var{key.Value, reasonSecret, at})
+		case !known:
+			*others = append(*others, Var{key.Value, reasonRun, at})
+		case value.Kind == yaml.ScalarNode && (filled != "" || value.Value == ""):
 			vars = append(vars, Var{key.Value, filled, at})
 		}
 	})

@@ -21,6 +21,7 @@ var gitlabKeys = []string{
 type gitlabJob struct {
 	Extends   yaml.Node `yaml:"extends"`
 	Image     yaml.Node `yaml:"image"`
+	Before    yaml.Node `yaml:"before_script"`
 	Script    yaml.Node `yaml:"script"`
 	Services  yaml.Node `yaml:"services"`
 	Variables yaml.Node `yaml:"variables"`
@@ -58,9 +59,14 @@ func (d gitlabCI) jobs() (jobs []*job) {
 		}
 		var own gitlabJob
 		inherit(nodes, value, &own, 0)
-		if own.judges() {
-			jobs = append(jobs, d.job(key, []*gitlabJob{&own, &settings, &all}))
+		j := d.job(key, []*gitlabJob{&own, &settings, &all})
+		if !own.judges() {
+			j = &job{name: j.name, at: j.at, aside: true, commands: j.commands}
+			for i := range j.commands {
+				j.commands[i].verdict = verdict{kind: kindRefused, why: "its job does not run for merge requests or the default branch"}
+			}
 		}
+		jobs = append(jobs, j)
 	})
 	return jobs
 }
@@ -120,12 +126,9 @@ func (d gitlabCI) job(key *yaml.Node, levels []*gitlabJob) *job {
 			break
 		}
 	}
-	lines := levels[0].Script.Content
-	if levels[0].Script.Kind == yaml.ScalarNode {
-		lines = []*yaml.Node{&levels[0].Script}
-	}
+	before := slices.IndexFunc(levels, func(l *gitlabJob) bool { return l.Before.Kind != 0 })
 	dir := "."
-	for _, l := range lines {
+	for _, l := range append(scalars(&levels[max(before, 0)].Before), scalars(&levels[0].Script)...) {
 		for _, c := range script(l.Value, dir, Position{gitlabFile, l.Line}) {
 			dir = c.dir // one shell runs all lines
 			j.commands = append(j.commands, step{command: c})
@@ -135,6 +138,28 @@ func (d gitlabCI) job(key *yaml.Node, levels []*gitlabJob) *job {
 		}
 	}
 	return j
+}
+
+// scalars are the texts of a node, those of lists in lists too.
+func scalars(n *yaml.Node) (all []*yaml.Node) {
+	switch n.Kind {
+	case yaml.ScalarNode:
+		return []*yaml.Node{n}
+	case yaml.AliasNode:
+		return scalars(n.Alias)
+	case yaml.SequenceNode:
+		for _, c := range n.Content {
+			all = append(all, scalars(c)...)
+		}
+	}
+	if n.Tag == "!reference" { // lines of another job, which are not read
+		words := []string{n.Tag}
+		for _, c := range all {
+			words = append(words, c.Value)
+		}
+		return []*yaml.Node{{Value: strings.Join(words, " "), Line: n.Line}}
+	}
+	return all
 }
 
 // services takes the containers beside a job, by the names that GitLab gives them, with the variables that are meant for them.

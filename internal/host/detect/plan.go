@@ -12,7 +12,7 @@ type job struct {
 	at       Position
 	aside    bool     // it does not judge: coverage, benchmarks, documentation
 	env      []Var    // the job's own before the workflow's
-	secrets  []Var    // variables that need a secret
+	unknown  []Var    // variables without a value, with the reason
 	tools    []Tool   // versions that it installs; several as a range
 	several  []string // tools of which its matrix has several versions
 	services []Service
@@ -26,7 +26,10 @@ type step struct {
 	secret  bool   // it needs a secret
 	foreign bool   // its script adds a source of packages
 	install string // how setup installs its program
-	verdict
+	used    bool   // a check or setup has it
+	whole   bool   // it is all of its line
+	parts   []kind // of the checks that it joins
+	verdict        // of a command with a reason before it was judged: it is left out
 }
 
 // special are the variables that do not only matter to the pipeline.
@@ -60,35 +63,39 @@ func newPlan(d *detector, jobs []*job) *plan {
 	p := &plan{detector: d, jobs: jobs, prior: map[*job]int{}}
 	for _, j := range jobs {
 		for _, c := range j.commands {
-			if m := pipCommand.FindStringSubmatch(c.text); m != nil {
+			if m := pipCommand.FindStringSubmatch(c.text); m != nil && c.why == "" {
 				d.pip += "\n" + m[1]
 			}
 		}
 	}
 	for _, j := range jobs {
 		for i := range j.commands {
-			p.judge(j, &j.commands[i])
+			p.judge(&j.commands[i])
 		}
+		j.chains()
 	}
 	return p
 }
 
-// judge classifies a command of a job, and says why it cannot be used.
-func (p *plan) judge(j *job, c *step) {
+// judge classifies a command of a job.
+func (p *plan) judge(c *step) {
 	packages, rest := Apt(c.text)
-	if rest == "" && c.foreign && len(packages) > 0 {
-		p.omit(c.at, strings.Join(packages, " "), "its script adds a source of packages that the sandbox does not have")
+	refuse := func(why string) { c.verdict = verdict{kind: kindRefused, why: why} }
+	here := &detector{p.source, c.dir}
+	switch {
+	case c.why != "":
+		if v := here.byWords(c.text, 0); v.kind == kindNothing || v.kind == kindInstall {
+			c.verdict = verdict{kind: kindNothing}
+		}
 		return
-	}
-	if rest == "" {
+	case rest == "" && c.foreign && len(packages) > 0:
+		refuse("its script adds a source of packages that the sandbox does not have")
+		return
+	case rest == "":
 		c.verdict = verdict{kind: kindPrepare, packages: packages}
 		return
-	}
-	refuse := func(why string) { c.verdict = verdict{kind: kindRefused, why: why} }
-	switch {
 	case c.dir != "." && !p.isDir(c.dir):
-		refuse("the repository has no such directory")
-		p.omit(c.at, c.dir, "%s", c.why)
+		refuse("the repository has no directory " + c.dir)
 		return
 	case composeUp.MatchString(c.text), dockerRun.MatchString(c.text):
 		c.kind = kindNothing // its services are taken apart
@@ -100,25 +107,22 @@ func (p *plan) judge(j *job, c *step) {
 		program, _, _ := strings.Cut(c.text, " ")
 		c.verdict = verdict{eco: &golang, kind: kindLint, tool: program, command: `"$HOME/.local/bin/` + program + `"` + c.text[len(program):]}
 	default:
-		c.verdict = (&detector{p.source, c.dir}).classify(c.text, 0)
+		c.verdict = here.classify(c.text, 0)
 	}
 	if c.kind.judges() && c.secret {
-		refuse("it needs a secret")
+		refuse(reasonSecret)
 	}
 	if other := map[*ecosystem]*ecosystem{&maven: &gradle, &gradle: &maven}[c.eco]; other != nil && len(p.checksOf(other, c.dir)) > 0 {
 		refuse("setup and checks use " + other.name)
 	}
-	if eco := c.eco; c.kind.judges() && eco != &python && eco != &makefiles && !(&detector{p.source, c.dir}).present(eco) {
+	if eco := c.eco; c.kind.judges() && eco != &python && eco != &makefiles && !here.present(eco) {
 		refuse("its directory has no " + eco.files[0])
 	}
-	if c.eco == &rust && strings.Contains(c.text, "--locked") && !(&detector{p.source, c.dir}).has("Cargo.lock") {
+	if c.eco == &rust && strings.Contains(c.text, "--locked") && !here.has("Cargo.lock") {
 		refuse("there is no Cargo.lock")
 	}
 	if c.kind.judges() && helper(c.dir) {
 		refuse("its directory does not hold the project itself")
-	}
-	if !j.aside && (c.kind == kindRefused || c.kind == kindOther || c.kind == kindUnknown && checkJobs.MatchString(j.name)) {
-		p.omit(c.at, c.text, "%s", c.why)
 	}
 }
 

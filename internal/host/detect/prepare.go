@@ -23,22 +23,20 @@ func (p *plan) environment() {
 	}
 	for _, t := range p.order {
 		for _, f := range t.checks {
+			vars, unknown := f.env, []Var(nil)
+			if f.job != nil {
+				vars, unknown = append(slices.Clone(vars), f.job.env...), f.job.unknown
+			}
+			for _, v := range unknown {
+				if !idleVariable.MatchString(v.Name) {
+					p.omit(v.At, "env."+v.Name, "%s", v.Value)
+				}
+			}
 			if f.kind != kindTest {
 				continue
 			}
-			for _, v := range f.env {
+			for _, v := range vars {
 				add(v)
-			}
-			if f.job == nil {
-				continue
-			}
-			for _, v := range f.job.env {
-				add(v)
-			}
-			for _, v := range f.job.secrets {
-				if !idleVariable.MatchString(v.Name) {
-					p.omit(v.At, "env."+v.Name, "it needs a secret")
-				}
 			}
 		}
 	}
@@ -77,14 +75,16 @@ func (p *plan) setup(dev []step) {
 		}
 	}
 	for _, j := range p.used {
-		for i, c := range j.commands {
+		for i := range j.commands {
+			c := &j.commands[i]
 			before, chosen := p.prior[j]
-			switch {
-			case c.kind == kindPrepare && c.verdict.command == "":
-				p.need(c.at, c.packages...)
-			case c.kind == kindPrepare && chosen && i < before:
-				p.need(c.at, c.packages...)
-				p.detector.setup(c.at, in(c.dir, strings.TrimSuffix(plainDir.ReplaceAllString(c.verdict.command, "mkdir -p "), " --with-deps")))
+			if c.kind != kindPrepare || c.verdict.command != "" && (!chosen || i >= before) {
+				continue
+			}
+			c.used = true
+			p.need(c.at, c.packages...)
+			if c.verdict.command != "" {
+				p.detector.setup(c.at, in(c.dir, c.verdict.command))
 			}
 		}
 	}
@@ -206,9 +206,6 @@ func (d *detector) installs(command string) bool {
 	}
 	return found
 }
-
-// plainDir makes a directory, which a kept setup may have already.
-var plainDir = regexp.MustCompile(`^mkdir (?:-p )?`)
 
 // elsewhere are arguments of an install for another directory.
 var elsewhere = regexp.MustCompile(`\s(?:--prefix|--cwd|--dir|-C|--filter|--manifest-path)[= ]`)

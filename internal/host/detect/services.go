@@ -118,7 +118,11 @@ func (d *collector) serve(s Service) {
 // variable adds one of the environment where its value is plain. The value that the host fills in may be a secret, which the user decides
 // about.
 func (d *collector) variable(at Position, what, name, value string) {
-	if !workorder.ValidEnvName(name) || len(d.Env) >= maxList || !d.plainVariable(at, what, name, value) {
+	if !workorder.ValidEnvName(name) {
+		d.omit(at, what, "its name is not that of a variable")
+		return
+	}
+	if len(d.Env) >= maxList || !d.plainVariable(at, what, name, value) {
 		return
 	}
 	if !slices.ContainsFunc(d.Env, func(v Var) bool { return v.Name == name }) {
@@ -149,7 +153,9 @@ var serviceVariable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
 func (d *collector) variablesOf(service string, vars []Var) (plain []Var) {
 	for _, v := range vars {
 		what := "services." + service + ".env." + v.Name
-		if serviceVariable.MatchString(v.Name) && d.plainVariable(v.At, what, v.Name, v.Value) && len(plain) < maxList {
+		if !serviceVariable.MatchString(v.Name) {
+			d.omit(v.At, what, "its name is not that of a variable")
+		} else if d.plainVariable(v.At, what, v.Name, v.Value) && len(plain) < maxList {
 			plain = append(plain, v)
 		}
 	}

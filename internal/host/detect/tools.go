@@ -81,10 +81,18 @@ var toolNames = map[string]string{
 
 // versionFiles reads the files that name versions, those of several tools first.
 func versionFiles(d *detector) {
-	named := func(f *file, from int, text string, re *regexp.Regexp) {
-		for _, m := range re.FindAllStringSubmatchIndex(text, maxLines) {
-			if tool := toolNames[text[m[2]:m[3]]]; tool != "" {
-				d.tool(f.line(from+m[0]), tool, text[m[4]:m[5]])
+	named := func(f *file, from int, content string, re *regexp.Regexp) {
+		for line := range strings.Lines(content) {
+			at := f.line(from)
+			from += len(line)
+			line = strings.TrimSpace(line)
+			if line == "" || line[0] == '#' {
+				continue
+			}
+			if m := re.FindStringSubmatch(line); m != nil && toolNames[m[1]] != "" {
+				d.tool(at, toolNames[m[1]], m[2])
+			} else {
+				d.omit(at, line, "it is not a tool that is known, with a version")
 			}
 		}
 	}
