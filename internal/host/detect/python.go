@@ -141,8 +141,8 @@ func pythonHas(d *detector, program string) bool {
 		lists = append(lists, f.text)
 	}
 	if p.project != nil {
-		if d.open("poetry.lock") != nil {
-			lists = append(lists, p.project.text) // Poetry installs all groups
+		if d.open("poetry.lock") != nil { // Poetry installs all groups
+			lists = append(lists, poetryTable.FindAllString(p.project.text, maxList)...)
 		}
 		lists = append(lists, extras.FindStringSubmatch(p.project.text)...)
 	}
@@ -256,20 +256,6 @@ func (p *pythonFiles) unlocked(part *part, lock, install string) {
 	part.install(at, install+text.Shell(needs...))
 }
 
-// testGroups are arguments of uv for the groups that tests need; it installs dev by itself.
-func testGroups(project *file) (args string) {
-	table := groupTable.FindStringSubmatch(project.text)
-	if table == nil {
-		return ""
-	}
-	for _, m := range testGroup.FindAllStringSubmatch(table[1], -1) {
-		if m[1] != "dev" {
-			args += " --group " + m[1]
-		}
-	}
-	return args
-}
-
 // pip sets a virtual environment up. own is the project with its extras as the pipelines install it, more is what else they install.
 func (p *pythonFiles) pip(part *part, own string, more []string) {
 	at := p.whole(".")
@@ -370,74 +356,6 @@ var (
 	requirement = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[A-Za-z0-9,._-]+\])?(?:[ \t]*[<>=!~]=?[ \t]*[A-Za-z0-9.*+!-]+,?)*$`)
 	listed      = regexp.MustCompile(`^-r[ \t]*([A-Za-z0-9][A-Za-z0-9._/-]*)$`)
 	toxRefer    = regexp.MustCompile(`^\{\[([^\]\n]+)\](\w+)\}$`)
-	groupTable  = regexp.MustCompile(`(?ms)^\[dependency-groups\][ \t]*\n(.*?)(?:^\[|\z)`)
-	testGroup   = regexp.MustCompile(`(?ms)^(tests?|dev|testing)\s*=\s*\[(.*?)\][ \t]*(?:#[^\n]*)?$`)
-	inTable     = regexp.MustCompile(`\{[^}]*\}`)
-	tomlText    = regexp.MustCompile(`"([^"\n]+)"|'([^'\n]+)'`)
+	poetryTable = regexp.MustCompile(`(?m)^\[tool\.poetry\.(?:group\.[\w-]+\.)?(?:dev-)?dependencies\][ \t]*\n` +
+		`(?:(?:[^\[\n].*)?\n)*`)
 )
-
-// groups are the requirements of the dependency groups that tests need (PEP 735): pip reads them itself only since 25.1.
-func groups(project *file) (at Position, needs []string) {
-	if project == nil {
-		return at, nil
-	}
-	table := groupTable.FindStringSubmatchIndex(project.text)
-	if table == nil {
-		return at, nil
-	}
-	for _, g := range testGroup.FindAllStringSubmatch(project.text[table[2]:table[3]], -1) {
-		for _, m := range tomlText.FindAllStringSubmatch(inTable.ReplaceAllString(g[2], ""), -1) {
-			if n := strings.TrimSpace(m[1] + m[2]); requirement.MatchString(n) && !slices.Contains(needs, n) {
-				needs = append(needs, n)
-			}
-		}
-	}
-	return project.line(table[0]), needs
-}
-
-// pipCommand is a command that installs packages, as pipelines write it.
-var pipCommand = regexp.MustCompile(`^(?:python3? -m |uv )?pip3? install\s+(.*)$`)
-
-// pipTools are packages that pipelines install to install, build or publish.
-var pipTools = regexp.MustCompile(`^` + among(`pip setuptools wheel tox\S* nox\S* build twine codecov coveralls poetry uv hatch pdm pipenv
-	virtualenv pre-commit`) + `(?:[<>=~!].*)?$`)
-
-// packageOf is the name in a requirement.
-func packageOf(requirement string) string {
-	name, _, _ := strings.Cut(regexp.MustCompile(`[<>=~!\[]`).ReplaceAllString(requirement, " "), " ")
-	return name
-}
-
-// again matches requirements of the same package.
-func again(w string) func(string) bool {
-	return func(m string) bool { return packageOf(m) == packageOf(w) }
-}
-
-// pipWords are what the jobs install into the environment of a directory: the project with its extras, and other arguments.
-func pipWords(d *detector, jobs []*job) (own string, more []string) {
-	known := func(name string) bool { return slices.Contains(requirementFiles, name) }
-	for _, j := range jobs {
-		for _, c := range j.commands {
-			m := pipCommand.FindStringSubmatch(c.text)
-			if m == nil || c.dir != d.dir || shellOnly.MatchString(c.text) {
-				continue
-			}
-			words := strings.Fields(strings.NewReplacer(`"`, "", `'`, "").Replace(m[1]))
-			for i := 0; i < len(words); i++ {
-				w := words[i]
-				switch {
-				case w == "-r" && i+1 < len(words):
-					if i++; !known(words[i]) && d.has(words[i]) && !slices.Contains(more, words[i]) {
-						more = append(more, "-r", words[i])
-					}
-				case strings.HasPrefix(w, "."):
-					own = max(own, w)
-				case strings.HasPrefix(w, "-"), pipTools.MatchString(w), slices.ContainsFunc(more, again(w)):
-				case requirement.MatchString(w):
-					more = append(more, w)
-				}
-			}
-		}
-	}
-	return own, more
-}

@@ -33,9 +33,24 @@ func (p *pythonFiles) toxWords(key string) (words []string) {
 	return slices.DeleteFunc(words, func(w string) bool { return !requirement.MatchString(w) })
 }
 
-// toxLines are the lines of a key of tox.ini, references to other sections replaced.
+var toxEnvironment = regexp.MustCompile(`(?m)^\[testenv\]`)
+
+// toxFile is the file with tox's environments: setup.cfg and pyproject.toml may have those of tox.ini.
+func (p *pythonFiles) toxFile() *file {
+	if f := p.open("tox.ini"); f != nil {
+		return f
+	}
+	for _, name := range []string{"setup.cfg", "pyproject.toml"} {
+		if f := p.open(name); f != nil && toxEnvironment.MatchString(f.text) {
+			return f
+		}
+	}
+	return nil
+}
+
+// toxLines are the lines of a key of tox's file, references to other sections replaced.
 func (p *pythonFiles) toxLines(section, key string, depth int) (at Position, lines []string) {
-	f := p.open("tox.ini")
+	f := p.toxFile()
 	if f == nil || depth > maxTaskDepth {
 		return at, nil
 	}

@@ -1,0 +1,143 @@
+package detect
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+var (
+	groupTable  = regexp.MustCompile(`(?ms)^\[dependency-groups\][ \t]*\n(.*?)(?:^\[|\z)`)
+	tomlList    = regexp.MustCompile(`(?ms)^["']?([\w-]+)["']?\s*=\s*\[(.*?)\][ \t]*(?:#[^\n]*)?$`)
+	tomlComment = regexp.MustCompile(`(?m)(?:^|\s)#.*$`)
+	includes    = regexp.MustCompile(`\{\s*include-group\s*=\s*["']([\w-]+)["']\s*\}`)
+	tomlText    = regexp.MustCompile(`"([^"\n]+)"|'([^'\n]+)'`)
+)
+
+// needTables are the tables of pyproject.toml that list what tests need, and the keys of their lists.
+var needTables = []struct{ table, keys *regexp.Regexp }{
+	{groupTable, testGroup},
+	{regexp.MustCompile(`(?ms)^\[tool\.pdm\.dev-dependencies\][ \t]*\n(.*?)(?:^\[|\z)`), regexp.MustCompile(``)},
+	{
+		regexp.MustCompile(`(?ms)^\[tool\.hatch\.envs\.(?:default|tests?|dev|hatch-test)\][ \t]*\n(.*?)(?:^\[|\z)`),
+		regexp.MustCompile(`^(?:extra-)?dependencies$`),
+	},
+}
+
+// testGroup are the dependency groups that tests need.
+var testGroup = regexp.MustCompile(`^(?:tests?|dev|testing)$`)
+
+// groups are the requirements of the lists that tests need: dependency groups (PEP 735), which pip reads itself only since 25.1, and
+// those of PDM and Hatch.
+func groups(project *file) (at Position, needs []string) {
+	if project == nil {
+		return at, nil
+	}
+	for _, of := range needTables {
+		for _, table := range of.table.FindAllStringSubmatchIndex(project.text, maxList) {
+			if at.Line == 0 {
+				at = project.line(table[0])
+			}
+			lists := tomlLists(project.text[table[2]:table[3]])
+			for _, name := range sortedKeys(lists) {
+				if of.keys.MatchString(name) {
+					needs = append(needs, requirements(lists, name, 0)...)
+				}
+			}
+		}
+	}
+	slices.Sort(needs)
+	return at, slices.Compact(needs)
+}
+
+// tomlLists are the lists of a table by their keys, without comments.
+func tomlLists(table string) map[string]string {
+	lists := map[string]string{}
+	for _, m := range tomlList.FindAllStringSubmatch(table, maxList) {
+		lists[m[1]] = tomlComment.ReplaceAllString(m[2], "")
+	}
+	return lists
+}
+
+// requirements are those of a list, and of the lists that it includes.
+func requirements(lists map[string]string, name string, depth int) (all []string) {
+	for _, m := range includes.FindAllStringSubmatch(lists[name], maxList) {
+		if depth < maxTaskDepth {
+			all = append(all, requirements(lists, m[1], depth+1)...)
+		}
+	}
+	for _, m := range tomlText.FindAllStringSubmatch(includes.ReplaceAllString(lists[name], ""), -1) {
+		n := strings.TrimSpace(m[1] + m[2])
+		if plain, _, _ := strings.Cut(n, ";"); requirement.MatchString(strings.TrimSpace(plain)) {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// testGroups are arguments of uv for the groups that tests need; it installs dev by itself.
+func testGroups(project *file) (args string) {
+	table := groupTable.FindStringSubmatch(project.text)
+	if table == nil {
+		return ""
+	}
+	for _, m := range tomlList.FindAllStringSubmatch(table[1], -1) {
+		if testGroup.MatchString(m[1]) && m[1] != "dev" {
+			args += " --group " + m[1]
+		}
+	}
+	return args
+}
+
+// pipCommand is a command that installs packages, as pipelines write it.
+var pipCommand = regexp.MustCompile(`^(?:python3? -m |uv )?pip3? install\s+(.*)$`)
+
+// valued are options of pip whose value is the next word.
+var valued = regexp.MustCompile(`^(?:-[cfirt]|--(?:group|constraint|requirement|(?:extra-)?index-url|find-links|python(?:-version)?|` +
+	`target|prefix|root|platform|upgrade-strategy|progress-bar|no-binary|only-binary|trusted-host|cache-dir|log|proxy|timeout|retries))$`)
+
+// pipTools are packages that pipelines install to install, build or publish.
+var pipTools = regexp.MustCompile(`^` + among(`pip setuptools wheel tox\S* nox\S* build twine codecov coveralls poetry uv hatch pdm pipenv
+	virtualenv pre-commit`) + `(?:[<>=~!].*)?$`)
+
+// packageOf is the name in a requirement.
+func packageOf(requirement string) string {
+	name, _, _ := strings.Cut(regexp.MustCompile(`[<>=~!\[]`).ReplaceAllString(requirement, " "), " ")
+	return name
+}
+
+// again matches requirements of the same package.
+func again(w string) func(string) bool {
+	return func(m string) bool { return packageOf(m) == packageOf(w) }
+}
+
+// pipWords are what the jobs install into the environment of a directory: the project with its extras, and other arguments.
+func pipWords(d *detector, jobs []*job) (own string, more []string) {
+	known := func(name string) bool { return slices.Contains(requirementFiles, name) }
+	for _, j := range jobs {
+		for _, c := range j.commands {
+			m := pipCommand.FindStringSubmatch(c.text)
+			if m == nil || c.dir != d.dir || shellOnly.MatchString(c.text) {
+				continue
+			}
+			words := strings.Fields(strings.NewReplacer(`"`, "", `'`, "").Replace(m[1]))
+			for i := 0; i < len(words); i++ {
+				w := words[i]
+				switch {
+				case w == "-r" && i+1 < len(words):
+					if i++; !known(words[i]) && d.has(words[i]) && !slices.Contains(more, words[i]) {
+						more = append(more, "-r", words[i])
+					}
+				case valued.MatchString(w):
+					i++
+				case strings.HasPrefix(w, "."):
+					own = max(own, w)
+				case strings.HasPrefix(w, "-"), pipTools.MatchString(w), slices.ContainsFunc(more, again(w)):
+				case requirement.MatchString(w):
+					more = append(more, w)
+				}
+			}
+		}
+	}
+	return own, more
+}
