@@ -30,7 +30,7 @@ var binaries embed.FS
 // ErrNoEntrypoint reports that no program to run inside is embedded.
 var ErrNoEntrypoint = errors.New("this build embeds no guest program")
 
-// maxEntrypoint bounds the unpacked binary; the real one has a tenth of it.
+// maxEntrypoint bounds the unpacked program, which has about a tenth of it.
 const maxEntrypoint = 256 << 20
 
 // hashLength is how much of a content hash a name has: 48 bits distinguish the images of one machine.
@@ -47,7 +47,7 @@ type Host struct {
 // Source is the content of an image for one architecture.
 type Source struct {
 	files      fs.FS
-	entrypoint []byte // none of the small image
+	entrypoint []byte // empty for the small image
 }
 
 // Box returns the source of the box's image, with its program for one architecture.

@@ -1,6 +1,5 @@
-# Chromium and ffmpeg. Debian packages Chromium; Ubuntu's package is a stub for another
-# package manager, so there Playwright's own build is fetched in packages.sh,
-# and only its libraries are installed here.
+# Installs Chromium and ffmpeg. Ubuntu's chromium package only installs a snap. On
+# Ubuntu, packages.sh downloads Playwright's build, and this script installs its libraries.
 . /tmp/build/lib.sh
 
 fonts="fonts-liberation fonts-dejavu-core fonts-noto-color-emoji"

@@ -1,7 +1,7 @@
-# Users' view of the browser, and the record of what is inside.
+# Links the browser where programs look for it, and writes the list of installed versions.
 . /tmp/build/lib.sh
 
-# Packages of Java and others link manuals here when they are installed, and fail where dpkg was told to leave all of them out.
+# Java packages link their manuals here and fail to install if the directory is missing; dpkg excludes it.
 mkdir -p /usr/share/man/man1
 
 browsers=/opt/playwright/browsers
@@ -16,14 +16,13 @@ else
 fi
 mkdir -p $browsers
 if [ -n "$chrome" ]; then
-	# The box is the sandbox: Chromium's own needs user namespaces or a setuid
-	# helper, and the agent has neither. Shared memory in a container is small.
+	# Chromium's own sandbox needs user namespaces or a setuid helper, and the agent
+	# has neither. The box isolates instead. Shared memory in a container is small.
 	printf '#!/bin/sh\nexec %s --no-sandbox --disable-dev-shm-usage "$@"\n' "$chrome" >/usr/local/bin/chromium
 	chmod 755 /usr/local/bin/chromium
 	ln -s chromium /usr/local/bin/google-chrome
-	# Every Playwright release looks for a revision of its own. All of them find
-	# this one browser, whichever release a project brings: one folder in every layout
-	# in use since 1.40, and a link for each revision.
+	# Every Playwright release looks for its own browser revision. One directory with
+	# every layout since 1.40, and a link per revision, lead all releases to this browser.
 	mkdir -p $browsers/.chromium $browsers/.ffmpeg
 	for d in chrome-linux chrome-linux64 chrome-headless-shell-linux64 chrome-headless-shell-linux-arm64; do
 		mkdir $browsers/.chromium/$d
@@ -32,7 +31,7 @@ if [ -n "$chrome" ]; then
 		done
 	done
 	ln -s /usr/bin/ffmpeg $browsers/.ffmpeg/ffmpeg-linux
-	# What "playwright install" takes as its own complete download.
+	# "playwright install" takes these files as the mark of a complete download.
 	touch $browsers/.chromium/INSTALLATION_COMPLETE $browsers/.ffmpeg/INSTALLATION_COMPLETE
 	r=1080
 	while [ $r -le 1400 ]; do
@@ -48,11 +47,11 @@ if [ -n "$chrome" ]; then
 else
 	[ -e /usr/share/sandbox-agent/missing/chromium ] || missing chromium "the distribution has none"
 fi
-# "playwright install" locks the folder even when it has nothing to do.
+# "playwright install" locks the directory even if it has nothing to install.
 chown sandbox:sandbox $browsers
 
-# The runner's own browser runs as a user of its own, so that nothing that runs as sandbox can write its files or trace it. Its
-# driver finds ffmpeg where only root can put it.
+# The runner's browser has its own user, so that the user sandbox can neither write its files nor trace it. Its driver finds
+# ffmpeg in a directory that only root can write.
 groupadd -g 1001 browser
 useradd -u 1001 -g 1001 -M -d /nonexistent -s /usr/sbin/nologin -c 'browser of the runner' browser
 mkdir -p /opt/playwright/runner/.ffmpeg
@@ -86,6 +85,6 @@ jq -n --arg id "$ID" --arg v "$VERSION_ID" --arg arch "$(dpkg --print-architectu
 	  ffmpeg: $ffmpeg, "playwright-core": $playwright, "agent-browser": $ab, "claude-code": $claude, codex: $codex, opencode: $opencode, supabase: $supabase}
 	  | with_entries(select(.value != ""))),
 	 missing: $missing}' >/usr/share/sandbox-agent/image.json
-# What programs left in /tmp is there for nobody, and a proof copies it for each of its sides.
+# A proof copies /tmp for base and for head, so it must be empty.
 rm -rf /usr/share/sandbox-agent/missing /tmp/* /tmp/.[!.]* /root/.cache /root/.npm
 cat /usr/share/sandbox-agent/image.json

@@ -1,9 +1,9 @@
-# Shared by the build steps of the image.
+# Functions and settings that the image's build steps share.
 set -eu
 umask 022
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 
-# install NAME...: packages of the distribution, nothing recommended, no lists left.
+# install NAME...: installs packages of the distribution without recommended ones, and removes the package lists.
 install() {
 	apt-get update -q
 	apt-get install -q -y --no-install-recommends "$@"
@@ -11,7 +11,7 @@ install() {
 }
 
 # missing NAME REASON: records that an optional part is not in this image. The CLI
-# turns the printed line into a warning, finish.sh writes the file into image.json.
+# turns the printed line into a warning; finish.sh adds the file to image.json.
 missing() {
 	mkdir -p /usr/share/sandbox-agent/missing
 	printf '%s\n' "$2" >"/usr/share/sandbox-agent/missing/$1"

@@ -1,5 +1,5 @@
-# What comes from the npm registry, verified against the lock's sha512: Node,
-# npm, Claude Code, Codex, opencode, the Supabase CLI, agent-browser, Playwright's driver.
+# Installs packages from the npm registry, verified against the lock file's SHA-512: Node,
+# npm, Claude Code, Codex, opencode, the Supabase CLI, agent-browser and Playwright's driver.
 . /tmp/build/lib.sh
 
 registry=$(sed -n 's/^registry=//p' /tmp/host/npmrc)
@@ -14,7 +14,7 @@ arm64) arch=arm64 ;;
 esac
 lock=/tmp/packages/package-lock.json
 
-# tarball NAME DIR: one package of the lock, verified and unpacked, without npm.
+# tarball NAME DIR: downloads, verifies and unpacks one package of the lock file without npm.
 tarball() {
 	version=$(jq -r --arg p "node_modules/$1" '.packages[$p].version' $lock)
 	want=$(jq -r --arg p "node_modules/$1" '.packages[$p].integrity' $lock)
@@ -34,7 +34,7 @@ if [ -n "$registry" ]; then
 	tarball npm /tmp/boot/npm
 	npm() { /tmp/boot/node/bin/node /tmp/boot/npm/bin/npm-cli.js "$@"; }
 else
-	# Nobody told us the registry: the distribution's npm knows its own default.
+	# No registry is given: the distribution's npm knows its default.
 	install npm
 fi
 cd /tmp/packages
@@ -48,10 +48,10 @@ rm -rf /usr/local/lib/node_modules/npm/docs /usr/local/lib/node_modules/npm/man
 ln -s ../lib/node_modules/npm/bin/npm-cli.js /usr/local/bin/npm
 ln -s ../lib/node_modules/npm/bin/npx-cli.js /usr/local/bin/npx
 mv $m/@anthropic-ai/claude-code-linux-$arch/claude /usr/local/bin/claude
-# Codex finds its helpers beside itself; talking to it is for desks. Both are optional dependencies:
-# npm goes on without them.
+# Codex expects its helper programs in its own directory; its voice input is not needed.
+# Codex, opencode and the Supabase CLI are optional dependencies: npm ignores missing ones.
 if [ -d $m/@openai/codex-linux-$arch ]; then
-	mv $m/@openai/codex-linux-$arch/vendor/*-linux-* /usr/local/lib/codex # the one folder in it
+	mv $m/@openai/codex-linux-$arch/vendor/*-linux-* /usr/local/lib/codex # its only directory
 	rm -rf /usr/local/lib/codex/codex-resources/voice
 	ln -s ../lib/codex/bin/codex /usr/local/bin/codex
 else
@@ -63,7 +63,7 @@ else
 	missing opencode "the registry has no opencode-linux-$arch"
 fi
 mv $m/playwright-core /opt/playwright/driver/package
-# Static, so one binary serves both C libraries; the package holds seven platforms.
+# The package holds seven platforms. The static binary runs with both C libraries.
 mv $m/agent-browser/bin/agent-browser-linux-musl-$arch /usr/local/bin/agent-browser
 if [ -d $m/@supabase/cli-linux-$arch ]; then
 	mv $m/@supabase/cli-linux-$arch/bin/* /usr/local/bin/
@@ -77,8 +77,8 @@ if [ -z "$registry" ]; then
 	apt-get purge -q -y --autoremove npm nodejs
 fi
 
-# npm in the box: the host's registry when it is not npm's own default, and
-# "install -g" into the home folder, as nobody is root there.
+# npm in the box uses the host's registry if it is not npm's default. "npm install -g"
+# installs into the home directory, because the agent is not root.
 own=$(/usr/local/bin/npm config get registry --userconfig /dev/null)
 {
 	# shellcheck disable=SC2016 # npm expands it
@@ -88,7 +88,7 @@ own=$(/usr/local/bin/npm config get registry --userconfig /dev/null)
 } >/usr/local/etc/npmrc
 
 if [ "$ID" = ubuntu ]; then
-	# Playwright's own build: the same version as the driver.
+	# Playwright's build of Chromium, in the driver's version.
 	mkdir -p /opt/playwright/bundled
 	PLAYWRIGHT_BROWSERS_PATH=/opt/playwright/bundled timeout 600 /usr/local/bin/node \
 		/opt/playwright/driver/package/cli.js install --no-shell chromium ||

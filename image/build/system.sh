@@ -1,7 +1,7 @@
-# The distribution's part: inner engine, tools, languages.
+# Installs the inner engine, tools and languages from the distribution.
 . /tmp/build/lib.sh
 
-# The box is thrown away: fsync buys nothing, documentation only costs space.
+# A box is temporary: fsync has no use, and documentation only costs space.
 cat >/etc/dpkg/dpkg.cfg.d/sandbox-agent <<'EOF'
 force-unsafe-io
 path-exclude=/usr/share/doc/*
@@ -16,13 +16,13 @@ Acquire::Languages "none";
 Acquire::http::Timeout "30";
 Acquire::https::Timeout "30";
 EOF
-# Services must not start in a build.
+# Services must not start during the build.
 printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
 chmod 755 /usr/sbin/policy-rc.d
 
 case $ID in
-# crun starts containers faster than runc, but Ubuntu's (1.14) refuses what its
-# own Docker (29) asks for: "unknown version specified".
+# crun starts containers faster than runc, but Ubuntu's crun (1.14) fails with
+# Ubuntu's Docker (29): "unknown version specified".
 ubuntu) docker="docker.io docker-buildx docker-compose-v2" ;;
 debian) docker="docker.io docker-cli docker-buildx docker-compose crun" ;;
 *)
@@ -31,7 +31,7 @@ debian) docker="docker.io docker-cli docker-buildx docker-compose crun" ;;
 	;;
 esac
 apt-get update -q
-# The base may be older than its security fixes.
+# The base image may lack recent security fixes.
 apt-get upgrade -q -y --no-install-recommends
 # shellcheck disable=SC2086 # a list of packages
 install $docker containerd runc fuse-overlayfs iptables nftables iproute2 iputils-ping \
@@ -40,7 +40,7 @@ install $docker containerd runc fuse-overlayfs iptables nftables iproute2 iputil
 	build-essential pkg-config python3 python3-pip python3-venv python3-dev python-is-python3
 update-ca-certificates
 
-# One id for the user on every base: Ubuntu's image has a user of its own there.
+# The user has the same id on every base. Ubuntu's image has another user with it.
 if old=$(getent passwd 1000 | cut -d: -f1) && [ -n "$old" ]; then
 	userdel -r "$old" 2>/dev/null || userdel "$old"
 fi
@@ -50,4 +50,4 @@ useradd -u 1000 -g 1000 -m -d /home/sandbox -s /bin/bash -c 'agent of the box' s
 printf 'sandbox:1000:1\nsandbox:100000:65535\n' | tee /etc/subuid >/etc/subgid
 mkdir -p /workspace /var/lib/sandbox-agent
 chown 1000:1000 /workspace
-rm -f /usr/bin/containerd-stress # 20 MB nobody runs
+rm -f /usr/bin/containerd-stress # 20 MB, not used
