@@ -85,7 +85,7 @@ func checkVolume(d *decoder, v *value) {
 			"%s asks for a Docker socket; the host's is never given to a sandbox", v.Path)
 	case strings.ContainsAny(name, `/\~$`) && two, strings.HasPrefix(name, "."), windowsPath.MatchString(v.Text):
 		d.Report(v.Node, codeHostMount, "use a volume, name:/path, and fill it in setup; the repository is at "+workorder.Workspace,
-			"%s %q binds a host folder; the sandbox has none", v.Path, v.Text)
+			"%s %q binds a host directory; the sandbox has none", v.Path, v.Text)
 	case !two:
 		d.Report(v.Node, yamlkeys.CodeValue, "write name:/path", "%s %q is not name:/path", v.Path, v.Text)
 	case !projectName.MatchString(name), !path.IsAbs(target), strings.ContainsAny(target, ": \t"):

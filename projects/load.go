@@ -27,7 +27,7 @@ const builtin = "built-in:"
 // LoadOptions says where to look for projects.
 type LoadOptions struct {
 	Dir     string   // the current directory; relative paths count from here
-	Folders []string // further directories of projects, in order of precedence
+	Dirs    []string // further directories of projects, in order of precedence
 	UserDir string   // the user's directory of projects; "" means none
 	Home    string   // replaces ~
 }
@@ -38,7 +38,7 @@ func SystemOptions() (LoadOptions, error) {
 	if err != nil {
 		return LoadOptions{}, fmt.Errorf("find the current directory: %w", err)
 	}
-	o := LoadOptions{Dir: dir, Folders: filepath.SplitList(os.Getenv("SANDBOX_AGENT_PROJECTS"))}
+	o := LoadOptions{Dir: dir, Dirs: filepath.SplitList(os.Getenv("SANDBOX_AGENT_PROJECTS"))}
 	// A minimal container may have neither: ~ and the user's directory are then unavailable.
 	o.Home, _ = os.UserHomeDir()
 	if c, err := os.UserConfigDir(); err == nil {
@@ -92,7 +92,7 @@ func Load(ref string, opts LoadOptions) (*Project, error) {
 
 // Parse checks the content of a project file; file is its path as shown. The error is an *InvalidError.
 func Parse(file string, content []byte, opts LoadOptions) (*Project, error) {
-	p := &Project{File: file, Dir: folderOf(file, opts.Dir), options: opts, content: content}
+	p := &Project{File: file, Dir: projectDir(file, opts.Dir), options: opts, content: content}
 	var problems diag.List
 	p.tree, problems = parse(file, content)
 	if len(problems) > 0 {
@@ -111,8 +111,8 @@ func Detected(dir string, content []byte) (*Project, error) {
 	return p, err
 }
 
-// folderOf returns the directory from which relative paths in a project file count.
-func folderOf(file, dir string) string {
+// projectDir returns the directory from which relative paths in a project file count.
+func projectDir(file, dir string) string {
 	if strings.HasPrefix(file, builtin) {
 		return dir
 	}
@@ -203,7 +203,7 @@ func findPath(path, ref string, opts LoadOptions) (string, []byte, error) {
 // candidates returns the paths at which a name may be found, in order of precedence.
 func candidates(name string, opts LoadOptions) []string {
 	var all []string
-	for _, dir := range folders(opts) {
+	for _, dir := range projectDirs(opts) {
 		for _, ext := range extensions {
 			all = append(all, filepath.Join(dir, name+ext))
 		}
@@ -216,8 +216,8 @@ var here = []string{".sandbox-agent", "projects"}
 
 var extensions = []string{".yaml", ".yml"}
 
-func folders(opts LoadOptions) []string {
-	dirs := append(slices.Clone(here), opts.Folders...)
+func projectDirs(opts LoadOptions) []string {
+	dirs := append(slices.Clone(here), opts.Dirs...)
 	if opts.UserDir != "" {
 		dirs = append(dirs, opts.UserDir)
 	}
@@ -227,7 +227,7 @@ func folders(opts LoadOptions) []string {
 // Names returns the names of the user's projects, sorted.
 func Names(opts LoadOptions) []string {
 	var names []string
-	for _, dir := range folders(opts) {
+	for _, dir := range projectDirs(opts) {
 		// A missing directory has no projects.
 		entries, _ := os.ReadDir(git.AbsPath(dir, opts.Dir, opts.Home))
 		for _, e := range entries {

@@ -27,7 +27,7 @@ func write(t *testing.T, file, content string) {
 func TestLoadFindsByNameAndPath(t *testing.T) {
 	t.Parallel()
 	dir, extra, user := t.TempDir(), t.TempDir(), t.TempDir()
-	opts := projects.LoadOptions{Dir: dir, Folders: []string{"", extra}, UserDir: user}
+	opts := projects.LoadOptions{Dir: dir, Dirs: []string{"", extra}, UserDir: user}
 	write(t, dir+"/.sandbox-agent/a.yaml", "name: a1")
 	write(t, dir+"/projects/a.yaml", "name: a2")
 	write(t, dir+"/projects/b.yml", "name: b2")

@@ -50,7 +50,7 @@ func base(path string) string {
 
 // targetOf returns the destination of a copy by the rules of cp -r: path is an existing directory or names the copy. there
 // is nil if path does not exist.
-func targetOf(source string, folder bool, path string, there *fs.FileMode) (target, error) {
+func targetOf(source string, isDir bool, path string, there *fs.FileMode) (target, error) {
 	trimmed := strings.TrimRight(path, "/")
 	dir, name := trimmed[:strings.LastIndexByte(trimmed, '/')+1], base(trimmed)
 	if dir == "" {
@@ -59,11 +59,11 @@ func targetOf(source string, folder bool, path string, there *fs.FileMode) (targ
 	switch {
 	case there != nil && there.IsDir():
 		return target{path, base(source)}, nil
-	case there != nil && folder:
+	case there != nil && isDir:
 		return target{}, &kindError{ErrFileType, fmt.Errorf("%s is not a directory, but %s is", path, source)}
 	case there != nil && !there.IsRegular():
 		return target{}, &kindError{ErrFileType, fmt.Errorf("%s is a device, a pipe or a socket", path)}
-	case there == nil && (trimmed != path && !folder || name == "."):
+	case there == nil && (trimmed != path && !isDir || name == "."):
 		return target{}, &kindError{ErrNotFound, fmt.Errorf("no directory %s", path)}
 	}
 	return target{dir, name}, nil

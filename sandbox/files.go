@@ -50,7 +50,7 @@ func fileInfo(i wire.FileInfo) FileInfo {
 			m |= flag
 		}
 	}
-	m |= map[wire.FileType]fs.FileMode{wire.TypeFolder: fs.ModeDir, wire.TypeLink: fs.ModeSymlink, wire.TypeOther: fs.ModeIrregular}[i.Type]
+	m |= map[wire.FileType]fs.FileMode{wire.TypeDir: fs.ModeDir, wire.TypeLink: fs.ModeSymlink, wire.TypeOther: fs.ModeIrregular}[i.Type]
 	return FileInfo{Name: string(i.Name), Mode: m, Size: i.Size, Modified: i.Modified, UID: i.UID, GID: i.GID, Target: string(i.Target)}
 }
 
@@ -210,9 +210,9 @@ const (
 
 // Change is a change of a watched file.
 type Change struct {
-	Type   ChangeType
-	Path   string // relative to the watched path; "" is that path
-	Folder bool
+	Type  ChangeType
+	Path  string // relative to the watched path; "" is that path
+	IsDir bool
 }
 
 // Watch reports the changes of a file or directory. Its methods are for one goroutine.
@@ -247,7 +247,7 @@ func (w *Watch) Next() (Change, error) {
 		wire.ChangeCreated: ChangeCreated, wire.ChangeWritten: ChangeWritten, wire.ChangeRemoved: ChangeRemoved,
 		wire.ChangeMode: ChangeMode, wire.ChangeOverflow: ChangeOverflow,
 	}[c.Type]
-	return Change{kind, string(c.Path), c.Folder}, nil
+	return Change{kind, string(c.Path), c.IsDir}, nil
 }
 
 // Close ends the watch.

@@ -65,7 +65,7 @@ func (m *Manager) GC(ctx context.Context, o GCOptions) ([]GCAction, error) {
 	if err != nil { // unreachable is not missing
 		return c.done, errors.Join(append(c.errs, err)...)
 	}
-	c.folders(ctx, there)
+	c.records(ctx, there)
 	c.images(ctx, owner)
 	c.volumes(ctx, owner)
 	if !o.DryRun {
@@ -107,8 +107,8 @@ func (c *collector) sandbox(ctx context.Context, in *instance, b runtime.Instanc
 	}
 }
 
-// folders checks the records of missing sandboxes.
-func (c *collector) folders(ctx context.Context, there map[string]bool) {
+// records checks the records of missing sandboxes.
+func (c *collector) records(ctx context.Context, there map[string]bool) {
 	names, err := c.m.kept.Names()
 	c.errs = append(c.errs, err)
 	engines := map[string]string{}
@@ -122,12 +122,12 @@ func (c *collector) folders(ctx context.Context, there map[string]bool) {
 		if err != nil {
 			continue
 		}
-		c.folder(ctx, name, engines)
+		c.record(ctx, name, engines)
 		unlock()
 	}
 }
 
-func (c *collector) folder(ctx context.Context, name string, engines map[string]string) {
+func (c *collector) record(ctx context.Context, name string, engines map[string]string) {
 	rec, err := c.m.kept.Load(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -371,7 +371,7 @@ func TestHistoryOfSandbox(t *testing.T) {
 	if err != nil || all[1].Program != "sh" || all[1].Code == nil || *all[1].Code != 3 || !all[2].Background || all[2].Code != nil {
 		t.Errorf("%+v, %v", all, err)
 	}
-	audit, err := os.ReadFile(filepath.Join(state, sandboxstore.Folder, "audit.jsonl"))
+	audit, err := os.ReadFile(filepath.Join(state, sandboxstore.Dir, "audit.jsonl"))
 	if err != nil || len(audit) == 0 || strings.Contains(string(audit), "canary") || strings.Contains(string(audit), "exit 3") {
 		t.Errorf("%s, %v", audit, err)
 	}

@@ -232,6 +232,6 @@ func sameMounts(all []Mount) error {
 }
 
 // below reports whether a path is a directory or inside of it.
-func below(path, folder string) bool {
-	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, string(os.PathSeparator))+string(os.PathSeparator))
+func below(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, string(os.PathSeparator))+string(os.PathSeparator))
 }

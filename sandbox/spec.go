@@ -230,7 +230,7 @@ func (s Spec) complete() (Spec, error) {
 		wrong("lifetime %q: use %s or %s", s.Lifetime, LifetimeNamed, LifetimeEphemeral)
 	}
 	errs = append(errs, s.checkTimes())
-	errs = append(errs, s.completeFolders())
+	errs = append(errs, s.completeDirs())
 	if s.User == "" {
 		s.User = s.writer(os.Getuid(), os.Getgid())
 	}
@@ -270,8 +270,8 @@ func (s Spec) writer(uid, gid int) string {
 	return fmt.Sprintf("%d:%d", sys.Uid, cmp.Or(sys.Gid, sys.Uid)) // never root's group
 }
 
-// completeFolders sets the default working directory and validates directories and the repository.
-func (s *Spec) completeFolders() error {
+// completeDirs sets the default working directory and validates directories and the repository.
+func (s *Spec) completeDirs() error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if s.Worktree != "" && (s.Repo != "" || s.Lifetime != LifetimeNamed) {

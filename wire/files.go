@@ -20,8 +20,8 @@ const (
 	PathFilesInfo = "/v1/files/info"
 	// PathFilesList, by GET, returns a FileList of a directory, from the first name after QueryAfter.
 	PathFilesList = "/v1/files/list"
-	// PathFilesFolder, by POST, creates a directory (QueryMode, QueryParents: an existing directory is not an error).
-	PathFilesFolder = "/v1/files/folder"
+	// PathFilesDir, by POST, creates a directory (QueryMode, QueryParents: an existing directory is not an error).
+	PathFilesDir = "/v1/files/folder"
 	// PathFilesTar, by GET, returns a tar of a file or directory tree. Its names begin with the path's last element. Links below the path
 	// stay links; anything but files, directories and links is skipped. PUT unpacks the body, a tar, in an existing directory.
 	PathFilesTar = "/v1/files/tar"
@@ -83,10 +83,10 @@ type FileType string
 
 // File types.
 const (
-	TypeFile   FileType = "file"
-	TypeFolder FileType = "folder"
-	TypeLink   FileType = "link"
-	TypeOther  FileType = "other" // a device, pipe or socket
+	TypeFile  FileType = "file"
+	TypeDir   FileType = "folder"
+	TypeLink  FileType = "link"
+	TypeOther FileType = "other" // a device, pipe or socket
 )
 
 // FileInfo describes a file.
@@ -108,7 +108,7 @@ func (i FileInfo) Check() error {
 		return fmt.Errorf("%q is not a file name", n)
 	}
 	switch i.Type {
-	case TypeFile, TypeFolder, TypeLink, TypeOther:
+	case TypeFile, TypeDir, TypeLink, TypeOther:
 	default:
 		return fmt.Errorf("%q is not a file type", i.Type)
 	}
@@ -142,9 +142,9 @@ const (
 
 // Change is the document of FrameChange.
 type Change struct {
-	Type   ChangeType `json:"type"`
-	Path   Name       `json:"path,omitempty"` // relative to the watched path; "" is that path itself
-	Folder bool       `json:"folder,omitempty"`
+	Type  ChangeType `json:"type"`
+	Path  Name       `json:"path,omitempty"` // relative to the watched path; "" is that path itself
+	IsDir bool       `json:"folder,omitempty"`
 }
 
 // Check returns an error for impossible values.

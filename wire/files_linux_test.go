@@ -202,12 +202,12 @@ func TestFolders(t *testing.T) {
 		{at("a/f"), wire.FileInfo{Name: "f", Type: wire.TypeFile, Mode: 0o644, Size: 4}},
 		{at("a/l"), wire.FileInfo{Name: "l", Type: wire.TypeFile, Mode: 0o644, Size: 4}},
 		{wireclient.FileQuery{Path: "a/l", Link: true}, wire.FileInfo{Name: "l", Type: wire.TypeLink, Mode: 0o777, Size: 1, Target: "f"}},
-		{at("/"), wire.FileInfo{Name: "/", Type: wire.TypeFolder}},
+		{at("/"), wire.FileInfo{Name: "/", Type: wire.TypeDir}},
 		{at("/dev/null"), wire.FileInfo{Name: "null", Type: wire.TypeOther}},
-		{at("p/q/r"), wire.FileInfo{Name: "r", Type: wire.TypeFolder, Mode: 0o700}},
+		{at("p/q/r"), wire.FileInfo{Name: "r", Type: wire.TypeDir, Mode: 0o700}},
 	} {
 		got, err := c.Files().Info(ctx, row.q)
-		if row.want.Type == wire.TypeFolder || row.want.Type == wire.TypeOther { // what they say else is the system's
+		if row.want.Type == wire.TypeDir || row.want.Type == wire.TypeOther { // what they say else is the system's
 			got.Size = 0
 			if row.want.Mode == 0 {
 				got.Mode = 0

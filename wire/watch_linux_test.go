@@ -36,7 +36,7 @@ func TestWatch(t *testing.T) {
 				t.Fatalf("%v: %v were told, of %q", err, got, wanted)
 			}
 			what := fmt.Sprintf("%s %s", change.Type, change.Path)
-			if change.Folder {
+			if change.IsDir {
 				what += "/"
 			}
 			got[what] = true

@@ -38,7 +38,7 @@ func (q AgentTask) check(getenv func(string) string) error {
 			return err
 		}
 		if dir := getenv(EnvName("projects-dir")); dir != "" {
-			opts.Folders = append([]string{dir}, opts.Folders...)
+			opts.Dirs = append([]string{dir}, opts.Dirs...)
 		}
 		isPath := func(n string) bool { return path.Ext(n) == ".yaml" || path.Ext(n) == ".yml" }
 		names := slices.DeleteFunc(projects.Names(opts), isPath)

@@ -77,7 +77,7 @@ func localPlan(ctx context.Context, t *Tasks, flags *resolve.Flags, rec *tasksto
 	return task, plan, nil
 }
 
-// savedPlan is the plan in the task's folder, which the user may have edited.
+// savedPlan is the plan in the task's directory, which the user may have edited.
 func savedPlan(dir string) (string, error) {
 	path := filepath.Join(dir, workorder.PlanFile)
 	f, err := os.Open(path)

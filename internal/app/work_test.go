@@ -23,7 +23,7 @@ func TestWorkWithoutAName(t *testing.T) {
 	git("init", "-q", "-b", "main")
 	git("commit", "-q", "--allow-empty", "-m", "base")
 	head := git("rev-parse", "HEAD")
-	bare := filepath.Join(state, branch.Folder, "x.git")
+	bare := filepath.Join(state, branch.Dir, "x.git")
 	if err := os.MkdirAll(filepath.Dir(bare), 0o700); err != nil {
 		t.Fatal(err)
 	}

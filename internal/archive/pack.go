@@ -20,8 +20,8 @@ import (
 type Sum struct {
 	Files int64 // and links
 	Bytes int64 // of files
-	// Left counts what was left out, since it is neither file, folder nor link, or a link that leads out of the
-	// folder; FirstLeft is the name of one.
+	// Left counts what was left out, since it is neither file, directory nor link, or a link that leads out of the
+	// directory; FirstLeft is the name of one.
 	Left      int64
 	FirstLeft string
 }
@@ -53,7 +53,7 @@ var ErrChanged = errors.New("it changed while it was read")
 // bufferSize is of a copy, in bytes: what one read of a fast disk brings.
 const bufferSize = 256 << 10
 
-// Pack writes a tar of a file, or of a folder and all below it. Its names are top and what is below top. A link at
+// Pack writes a tar of a file, or of a directory and all below it. Its names are top and what is below top. A link at
 // the path's end is followed, links below are packed as links.
 func Pack(ctx context.Context, w io.Writer, name, top string) (Sum, error) {
 	at, err := filepath.EvalSymlinks(name)
@@ -152,7 +152,7 @@ func (p *packer) file(name string, h *tar.Header) error {
 }
 
 // ErrNotRegular is of what is no regular file.
-var ErrNotRegular = errors.New("it is a folder, a device, a pipe or a socket")
+var ErrNotRegular = errors.New("it is a directory, a device, a pipe or a socket")
 
 // Open opens a regular file, and waits for nothing: a pipe is no file, and a device is not touched.
 func Open(name string) (*os.File, error) {

@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	// ErrOutsideRoot is of an archive that would write outside of its folder.
-	ErrOutsideRoot = errors.New("it leads out of the folder")
+	// ErrOutsideRoot is of an archive that would write outside of its directory.
+	ErrOutsideRoot = errors.New("it leads out of the directory")
 	// ErrLimit is of an archive with more than may be.
 	ErrLimit = errors.New("there is more than may be")
 	// ErrArchive is of what is no archive, or not a whole one.
@@ -31,7 +31,7 @@ type Options struct {
 	Inside bool
 	// Exact gives files the permissions of the archive; otherwise less what the umask takes.
 	Exact bool
-	// MaxFiles bounds files, links and folders, MaxBytes the content of all files; 0 is no bound.
+	// MaxFiles bounds files, links and directories, MaxBytes the content of all files; 0 is no bound.
 	MaxFiles, MaxBytes int64
 }
 
@@ -40,13 +40,13 @@ const (
 	perFile = 16 << 10
 	// maxRest bounds what follows an archive's end, in bytes: tools fill their last block.
 	maxRest = 1 << 20
-	// missingMode is of folders that the archive does not have and its names need.
+	// missingMode is of directories that the archive does not have and its names need.
 	missingMode = 0o755
 )
 
-// Unpack unpacks a tar in a folder that is there, up to the reader's end. Whatever the archive has, nothing is
-// written outside of the folder, nor through a link in it. A file appears whole, in place of one of that name or of a
-// link; a folder that is there keeps its permissions.
+// Unpack unpacks a tar in a directory that is there, up to the reader's end. Whatever the archive has, nothing is
+// written outside of the directory, nor through a link in it. A file appears whole, in place of one of that name or of a
+// link; a directory that is there keeps its permissions.
 func Unpack(dir string, r io.Reader, o Options) (Sum, error) {
 	if info, err := os.Stat(dir); err != nil {
 		return Sum{}, err
@@ -87,7 +87,7 @@ type unpacker struct {
 	buf     []byte
 	sum     Sum
 	entries int64
-	parent  string // the last folder that was found to be one, with all above it
+	parent  string // the last directory that was found to be one, with all above it
 	later   []pendingDir
 }
 
@@ -147,7 +147,7 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	perm := h.FileInfo().Mode().Perm()
 	switch h.Typeflag {
 	case tar.TypeDir:
-		return u.folder(name, perm)
+		return u.directory(name, perm)
 	case tar.TypeReg:
 		if u.MaxBytes > 0 && h.Size > u.MaxBytes-u.sum.Bytes {
 			return fmt.Errorf("%w: more than %d bytes", ErrLimit, u.MaxBytes)
@@ -166,7 +166,7 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	return nil
 }
 
-// name is an entry's name in the folder, and below is what of it lies below its first part.
+// name is an entry's name in the directory, and below is what of it lies below its first part.
 func (u *unpacker) name(raw string) (name, below string, err error) {
 	parts := strings.Split(strings.TrimSuffix(raw, "/"), "/")
 	if parts[0] == "" || slices.Contains(parts, "..") || strings.ContainsRune(raw, 0) {
@@ -180,7 +180,7 @@ func (u *unpacker) name(raw string) (name, below string, err error) {
 }
 
 // inside reports whether a link's target stays below the first part of the name that the link has below it: it goes
-// up by no more folders than there are, which are real ones, and then only down.
+// up by no more directories than there are, which are real ones, and then only down.
 func inside(below, target string) bool {
 	if below == "" || target == "" || path.IsAbs(target) {
 		return false
@@ -201,7 +201,7 @@ func inside(below, target string) bool {
 	return depth >= 0
 }
 
-// enter makes sure that a folder and all above it are folders and no links, and makes those that are missing.
+// enter makes sure that a directory and all above it are directories and no links, and makes those that are missing.
 func (u *unpacker) enter(dir string) error {
 	if dir == "." || dir == u.parent {
 		return nil
@@ -209,15 +209,15 @@ func (u *unpacker) enter(dir string) error {
 	if err := u.enter(path.Dir(dir)); err != nil {
 		return err
 	}
-	if err := u.isFolder(dir, missingMode); err != nil {
+	if err := u.makeDir(dir, missingMode); err != nil {
 		return err
 	}
 	u.parent = dir
 	return nil
 }
 
-// isFolder makes a folder unless it is there.
-func (u *unpacker) isFolder(name string, perm fs.FileMode) error {
+// makeDir makes a directory unless it is there.
+func (u *unpacker) makeDir(name string, perm fs.FileMode) error {
 	info, err := u.root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = u.root.Mkdir(name, perm|0o700); err == nil && u.Exact {
@@ -229,16 +229,16 @@ func (u *unpacker) isFolder(name string, perm fs.FileMode) error {
 		return err
 	}
 	if err == nil && !info.IsDir() {
-		err = &fs.PathError{Op: "make folder", Path: name, Err: fs.ErrExist}
+		err = &fs.PathError{Op: "make directory", Path: name, Err: fs.ErrExist}
 	}
 	return err
 }
 
-func (u *unpacker) folder(name string, perm fs.FileMode) error {
+func (u *unpacker) directory(name string, perm fs.FileMode) error {
 	if name == "." {
 		return nil
 	}
-	return u.isFolder(name, perm)
+	return u.makeDir(name, perm)
 }
 
 func (u *unpacker) file(name string, perm fs.FileMode, r io.Reader) error {
@@ -301,7 +301,7 @@ func (u *unpacker) put(name string, mk func(temp string) error) error {
 // TempName is a name that no file has, of one that is not whole.
 func TempName() string { return ".sandbox-agent-" + rand.Text() }
 
-// finish gives folders their permissions, the inner ones first.
+// finish gives directories their permissions, the inner ones first.
 func (u *unpacker) finish() error {
 	var errs []error
 	for _, f := range slices.Backward(u.later) {

@@ -21,8 +21,8 @@ type Data struct {
 	Evidence []EvidenceLink
 	// Files is the result's directory, from which HTML embeds pictures and videos; nil embeds none. Use the FS of an os.Root.
 	Files fs.FS
-	// Folder is the path from the report to the result's directory, as in "." or "attempts/2"; empty if it is elsewhere.
-	Folder string
+	// ResultDir is the path from the report to the result's directory, as in "." or "attempts/2"; empty if it is elsewhere.
+	ResultDir string
 	// CommitURL and FileURL return the forge's page of a commit, and of a line of a file (0 means the whole file). Nil,
 	// or an empty answer: no link.
 	CommitURL func(sha string) string

@@ -63,8 +63,8 @@ func (p *page) pictures(d Data, r *workorder.Result, b bounds) {
 	}
 	of := func(e EvidenceLink) media {
 		m := show(e, b)
-		if d.Folder != "" && m.Path != "" {
-			m.Beside = pathURL(path.Join(d.Folder, m.Path))
+		if d.ResultDir != "" && m.Path != "" {
+			m.Beside = pathURL(path.Join(d.ResultDir, m.Path))
 		}
 		return m
 	}

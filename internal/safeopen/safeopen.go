@@ -15,7 +15,7 @@ import (
 // ErrUnsafe is of a name that is no file of the user's own.
 var ErrUnsafe = errors.New("it is a link, not a regular file, or of another user")
 
-// Open opens a file of the folder root: a regular one that belongs to uid and has this name only. It waits for nothing. A nil
+// Open opens a file of the directory root: a regular one that belongs to uid and has this name only. It waits for nothing. A nil
 // uid takes any owner's.
 func Open(root *os.Root, name string, uid *uint32) (*os.File, fs.FileInfo, error) {
 	entry, err := root.Lstat(name)

@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// chunk is how many entries of a folder are read at once: a folder of millions takes no more memory than a small one.
+	// chunk is how many entries of a directory are read at once: a directory of millions takes no more memory than a small one.
 	chunk = 64
-	// maxDepth bounds how deep folders are followed, each of which is held open: no tool makes more than some fifty.
+	// maxDepth bounds how deep directories are followed, each of which is held open: no tool makes more than some fifty.
 	maxDepth = 1000
 )
 
-// ErrTooDeep is of a folder that lies deeper than Walk goes.
-var ErrTooDeep = fmt.Errorf("it lies deeper than %d folders", maxDepth)
+// ErrTooDeep is of a directory that lies deeper than Walk goes.
+var ErrTooDeep = fmt.Errorf("it lies deeper than %d directories", maxDepth)
 
-// Walk visits a folder, or a single file, and what is below it as filepath.WalkDir does, but in no order, in bounded
-// memory whatever the folders hold, and without following a folder that becomes a link meanwhile. Entries that go
-// meanwhile are passed over. An entry that cannot be read is visited with the error; a folder that lies too deep is
+// Walk visits a directory, or a single file, and what is below it as filepath.WalkDir does, but in no order, in bounded
+// memory whatever the directories hold, and without following a directory that becomes a link meanwhile. Entries that go
+// meanwhile are passed over. An entry that cannot be read is visited with the error; a directory that lies too deep is
 // with ErrTooDeep. fs.SkipDir passes over the one entry.
 func Walk(top string, visit func(path string, info fs.FileInfo, err error) error) error {
 	info, err := os.Lstat(top)
@@ -48,7 +48,7 @@ func pass(err error) error {
 	return err
 }
 
-// walk visits what is in the folder that fd has open, or could not be opened.
+// walk visits what is in the directory that fd has open, or could not be opened.
 func walk(fd int, oerr error, path string, dir fs.FileInfo, depth int, visit func(string, fs.FileInfo, error) error) error {
 	if errors.Is(oerr, unix.ENOENT) {
 		return nil

@@ -37,8 +37,8 @@ const (
 	maxReports = 5000
 	// maxTotal bounds the bytes of all report files of one command.
 	maxTotal = 256 << 20
-	// maxFolders bounds the depth of the search; a multi-module build has reports at 4 to 6.
-	maxFolders = 10
+	// maxDirDepth bounds the depth of the search; a multi-module build has reports at 4 to 6.
+	maxDirDepth = 10
 	// headBytes is the part of a file that Detect gets.
 	headBytes = 64 << 10
 	// findTime bounds the search. A tree of 500,000 entries takes some 3 s.
@@ -217,7 +217,7 @@ func (w *walker) entry(dir *os.Root, n, p string, depth int) {
 	case err != nil:
 	case fi.Mode().IsRegular() && usual:
 		w.f(p, stampOf(fi))
-	case fi.IsDir() && depth < maxFolders && !slices.Contains(pruned, n):
+	case fi.IsDir() && depth < maxDirDepth && !slices.Contains(pruned, n):
 		sub, err := dir.OpenRoot(n)
 		if err != nil {
 			return

@@ -64,7 +64,7 @@ func (f *Factory) CompleteProjects(several bool) cobra.CompletionFunc {
 		}
 		if fl := cmd.Flags().Lookup("projects-dir"); fl != nil {
 			if dir := cmp.Or(fl.Value.String(), f.Getenv(app.EnvName("projects-dir"))); dir != "" {
-				opts.Folders = append([]string{dir}, opts.Folders...)
+				opts.Dirs = append([]string{dir}, opts.Dirs...)
 			}
 		}
 		return projects.Names(opts), cobra.ShellCompDirectiveDefault

@@ -57,7 +57,7 @@ type Sandbox interface {
 	Close(ctx context.Context)
 }
 
-// Files are those of an environment. A path is absolute, or below the work folder.
+// Files are those of an environment. A path is absolute, or below the work directory.
 type Files interface {
 	// Read is a file of at most most bytes.
 	Read(ctx context.Context, path string, most int64) ([]byte, error)
@@ -116,10 +116,10 @@ type SandboxResult struct {
 	Notes     []string                   `json:"notes,omitempty"`
 }
 
-// SandboxFile is a row of a folder's list.
+// SandboxFile is a row of a directory's list.
 type SandboxFile struct {
 	Name string `json:"name"`
-	Type string `json:"type"` // file, folder, link or other
+	Type string `json:"type"` // file, directory, link or other
 	Size int64  `json:"size,omitempty"`
 }
 

@@ -42,7 +42,7 @@ func (e *branchSandbox) Read(ctx context.Context, name string, most int64) ([]by
 	return b, err
 }
 
-// List is a folder.
+// List is a directory.
 func (e *branchSandbox) List(ctx context.Context, name string) ([]SandboxFile, error) {
 	if err := e.wake(ctx); err != nil {
 		return nil, err

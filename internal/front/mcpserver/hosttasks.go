@@ -114,7 +114,7 @@ func essentials(r *workorder.Result, dir string) TaskResult {
 	s := TaskResult{
 		ID: r.TaskID, Status: string(r.Status), Reason: text.Cut(text.Clean(r.Reasons.String()), taskSummary),
 		Branch: r.Branch, Head: r.HeadSHA, Pushed: r.Pushed,
-		Summary: text.Cut(text.Clean(r.Agent.Final), taskSummary), CostUSD: r.Usage.CostUSD, Folder: dir, Next: r.NextCommand,
+		Summary: text.Cut(text.Clean(r.Agent.Final), taskSummary), CostUSD: r.Usage.CostUSD, Dir: dir, Next: r.NextCommand,
 		Commits: []string{}, Checks: []TaskCheck{}, Evidence: []string{},
 	}
 	if r.PR != nil {

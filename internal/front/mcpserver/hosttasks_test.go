@@ -81,7 +81,7 @@ func TestEssentials(t *testing.T) {
 	if err != nil || len(b) > 20<<10 || strings.Contains(s.Summary, "\x1b") {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}
-	if s.PullRequest != r.PR.URL || !s.Checks[0].Passed || s.Checks[1].Passed || s.Checks[0].Transition != "fixed" || s.Status != "failed" || s.Folder != "/folder" {
+	if s.PullRequest != r.PR.URL || !s.Checks[0].Passed || s.Checks[1].Passed || s.Checks[0].Transition != "fixed" || s.Status != "failed" || s.Dir != "/folder" {
 		t.Errorf("%.2000s", b)
 	}
 }

@@ -63,8 +63,8 @@ type TaskResult struct {
 	Commits     []string    `json:"commits"`
 	Checks      []TaskCheck `json:"checks"`
 	Flags       []string    `json:"flags,omitempty"` // what a reviewer should see first
-	Evidence    []string    `json:"evidence"`        // files in the folder
-	Folder      string      `json:"folder"`
+	Evidence    []string    `json:"evidence"`        // files in the directory
+	Dir         string      `json:"folder"`
 	CostUSD     *float64    `json:"cost_usd,omitempty"`
 	Next        string      `json:"next,omitempty"` // what the user would run next
 }

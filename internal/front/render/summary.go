@@ -20,7 +20,7 @@ type SummaryOptions struct {
 	// steps, logs of checks that passed, the evidence file by file.
 	All   bool
 	Width int // 80 if 0
-	// Dir is the folder of the result; not shown if empty.
+	// Dir is the directory of the result; not shown if empty.
 	Dir string
 	// Kept is the stopped container that was kept for inspection; empty if there is none.
 	Kept string
@@ -103,7 +103,7 @@ func Summary(w io.Writer, r *workorder.Result, o SummaryOptions) {
 	_, _ = io.WriteString(w, s.b.String()) // a reader that has gone away is not an error
 }
 
-// evidence names the files; several in the folder of evidence are a number where not all is asked for.
+// evidence names the files; several in the directory of evidence are a number where not all is asked for.
 func (s *summary) evidence(all []workorder.Evidence) {
 	within := func(e workorder.Evidence) bool { return strings.HasPrefix(e.Path, workorder.EvidenceDir+"/") }
 	beside := slices.DeleteFunc(slices.Clone(all), within)
@@ -408,7 +408,7 @@ func (s *summary) feedback(r *workorder.Result) {
 	s.row("feedback", strings.Join(parts, ", "))
 }
 
-// pagePictures is the folder of the runner's pictures, relative to the result's folder. A summary counts them by page and does
+// pagePictures is the directory of the runner's pictures, relative to the result's directory. A summary counts them by page and does
 // not list them.
 const pagePictures = workorder.EvidenceDir + "/pages"
 

@@ -135,8 +135,8 @@ func stores(root string) ([]string, error) {
 
 const namesFile = "repositories.json"
 
-// idFolders are the directories of a store with a file or directory per image.
-var idFolders = []string{"imagedb/content/sha256", "imagedb/metadata/sha256"}
+// idDirs are the directories of a store with a file or directory per image.
+var idDirs = []string{"imagedb/content/sha256", "imagedb/metadata/sha256"}
 
 func readImages(root string) (*imageStore, error) {
 	s := &imageStore{names: map[string][]byte{}, images: map[string][]string{}}
@@ -153,7 +153,7 @@ func readImages(root string) (*imageStore, error) {
 			return nil, err
 		}
 		s.names[filepath.Join(dir, namesFile)] = b
-		for _, f := range idFolders {
+		for _, f := range idDirs {
 			entries, err := os.ReadDir(filepath.Join(dir, f))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, err
@@ -184,7 +184,7 @@ func (s *imageStore) restore(root string) error {
 		} else {
 			err = os.WriteFile(filepath.Join(dir, namesFile), names, 0o600)
 		}
-		for _, f := range idFolders {
+		for _, f := range idDirs {
 			if known && err == nil {
 				err = keepOnly(filepath.Join(dir, f), s.images[filepath.Join(dir, f)])
 			}

@@ -26,16 +26,16 @@ type handler struct{ dir string }
 
 func (h handler) routes() map[string]func(http.ResponseWriter, *http.Request, string) error {
 	return map[string]func(http.ResponseWriter, *http.Request, string) error{
-		"GET " + wire.PathFiles:        h.read,
-		"PUT " + wire.PathFiles:        h.write,
-		"DELETE " + wire.PathFiles:     h.remove,
-		"GET " + wire.PathFilesInfo:    h.info,
-		"GET " + wire.PathFilesList:    h.list,
-		"POST " + wire.PathFilesFolder: h.directory,
-		"GET " + wire.PathFilesTar:     h.pack,
-		"PUT " + wire.PathFilesTar:     h.unpack,
-		"GET " + wire.PathWatch:        h.watch,
-		"POST " + wire.PathFilesSFTP:   h.sftp,
+		"GET " + wire.PathFiles:      h.read,
+		"PUT " + wire.PathFiles:      h.write,
+		"DELETE " + wire.PathFiles:   h.remove,
+		"GET " + wire.PathFilesInfo:  h.info,
+		"GET " + wire.PathFilesList:  h.list,
+		"POST " + wire.PathFilesDir:  h.directory,
+		"GET " + wire.PathFilesTar:   h.pack,
+		"PUT " + wire.PathFilesTar:   h.unpack,
+		"GET " + wire.PathWatch:      h.watch,
+		"POST " + wire.PathFilesSFTP: h.sftp,
 	}
 }
 
@@ -286,7 +286,7 @@ func describe(at, name string, info fs.FileInfo) wire.FileInfo {
 	case 0:
 		i.Type = wire.TypeFile
 	case fs.ModeDir:
-		i.Type = wire.TypeFolder
+		i.Type = wire.TypeDir
 	case fs.ModeSymlink:
 		i.Type = wire.TypeLink
 		if to, err := os.Readlink(at); err == nil { // otherwise it has changed meanwhile

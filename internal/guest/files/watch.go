@@ -79,7 +79,7 @@ func (v *viewer) below(at string, tell bool) error {
 		}
 		rel := strings.TrimPrefix(strings.TrimPrefix(name, v.top), "/")
 		if tell {
-			if err := v.tell(wire.Change{Type: wire.ChangeCreated, Path: wire.Name(rel), Folder: info.IsDir()}); err != nil {
+			if err := v.tell(wire.Change{Type: wire.ChangeCreated, Path: wire.Name(rel), IsDir: info.IsDir()}); err != nil {
 				return err
 			}
 		}
@@ -197,7 +197,7 @@ func (v *viewer) event(wd int32, mask uint32, name string) error {
 	if !known {
 		return nil
 	}
-	c := wire.Change{Path: wire.Name(path.Join(dir, name)), Folder: mask&unix.IN_ISDIR != 0}
+	c := wire.Change{Path: wire.Name(path.Join(dir, name)), IsDir: mask&unix.IN_ISDIR != 0}
 	switch {
 	case name == "" && dir != "":
 		return nil // of a directory below, which the watch above it reports
@@ -212,7 +212,7 @@ func (v *viewer) event(wd int32, mask uint32, name string) error {
 	default:
 		return nil
 	}
-	if err := v.tell(c); err != nil || !c.Folder || !v.all {
+	if err := v.tell(c); err != nil || !c.IsDir || !v.all {
 		return err
 	}
 	below := string(c.Path)

@@ -108,8 +108,8 @@ func (w distribution) fill(ctx context.Context, b *Tools, _ *tool, version, dir 
 const unfinished = ".new-"
 
 var (
-	folderName = regexp.MustCompile(`^[0-9][A-Za-z0-9._+-]{0,60}$`)
-	said       = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)+(?:[-.]?(?:alpha|beta|rc|a|b|canary|next)[-.]?[0-9]*)?|\b[0-9]+\b`)
+	dirName = regexp.MustCompile(`^[0-9][A-Za-z0-9._+-]{0,60}$`)
+	said    = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)+(?:[-.]?(?:alpha|beta|rc|a|b|canary|next)[-.]?[0-9]*)?|\b[0-9]+\b`)
 )
 
 // begin creates the directories, and removes the links of an earlier run and the leftovers of a killed install.

@@ -182,7 +182,7 @@ func (b *Tools) try(ctx context.Context, t *tool, r versionrange.Range, w way) *
 
 // put installs one version, in a temporary directory that it then renames.
 func (b *Tools) put(ctx context.Context, t *tool, r versionrange.Range, w way, version string) error {
-	if !folderName.MatchString(version) {
+	if !dirName.MatchString(version) {
 		return fmt.Errorf("%q is not a valid directory name", version)
 	}
 	dir, err := os.MkdirTemp(b.Dir, unfinished)

@@ -218,24 +218,24 @@ const hashBytes = 8
 func (b *Builder) root(ctx context.Context, image, dir, to string) error {
 	roots := filepath.Join(b.State, rootsDir)
 	if err := os.MkdirAll(roots, 0o700); err != nil {
-		return fmt.Errorf("make the root folder: %w", err)
+		return fmt.Errorf("make the root directory: %w", err)
 	}
 	_, id, _ := strings.Cut(image, ":")
 	root := filepath.Join(roots, id)
 	lock, err := lockfile.Take(ctx, root+lockOf)
 	if err != nil {
-		return fmt.Errorf("make the root folder: %w", err)
+		return fmt.Errorf("make the root directory: %w", err)
 	}
 	defer lock.Release()
 	if _, err := os.Stat(root); errors.Is(err, fs.ErrNotExist) {
 		if err := b.unpack(ctx, image, root); err != nil {
-			return fmt.Errorf("make the root folder: %w", err)
+			return fmt.Errorf("make the root directory: %w", err)
 		}
 	} else if err != nil {
-		return fmt.Errorf("make the root folder: %w", err)
+		return fmt.Errorf("make the root directory: %w", err)
 	}
 	if err := noteUser(root, to); err != nil {
-		return fmt.Errorf("make the root folder: %w", err)
+		return fmt.Errorf("make the root directory: %w", err)
 	}
 	return os.Symlink(root, filepath.Join(dir, rootLink))
 }
@@ -325,7 +325,7 @@ func used(root string) bool {
 func RemoveUnused(ctx context.Context, root string) error {
 	lock, err := lockfile.Take(ctx, root+lockOf)
 	if err != nil {
-		return fmt.Errorf("remove the root folder %s: %w", root, err)
+		return fmt.Errorf("remove the root directory %s: %w", root, err)
 	}
 	if used(root) {
 		lock.Release()
@@ -334,7 +334,7 @@ func RemoveUnused(ctx context.Context, root string) error {
 	err = errors.Join(os.RemoveAll(root), os.RemoveAll(root+usersOf))
 	lock.Remove()
 	if err != nil {
-		return fmt.Errorf("remove the root folder %s: %w", root, err)
+		return fmt.Errorf("remove the root directory %s: %w", root, err)
 	}
 	return nil
 }

@@ -106,7 +106,7 @@ func (d *Definition) check() error {
 	}
 	if m := path.Clean(d.Own.ProjectMount); slices.Contains(strings.Split("/ /usr /etc /proc /dev /tmp /workspace /bin /sbin /lib /lib64",
 		" "), m) {
-		errs = append(errs, fmt.Errorf("project_mount %s: use a folder that the jail does not have", m))
+		errs = append(errs, fmt.Errorf("project_mount %s: use a directory that the jail does not have", m))
 	}
 	if _, err := d.preset(""); err != nil {
 		errs = append(errs, err)

@@ -108,10 +108,10 @@ func Read(dir string) (code.Preset, error) {
 		case err == nil:
 			p.Root = root
 		case !errors.Is(err, fs.ErrNotExist):
-			return code.Preset{}, fmt.Errorf("its root folder: %w", err)
+			return code.Preset{}, fmt.Errorf("its root directory: %w", err)
 		default:
 			if _, err := os.Lstat(filepath.Join(dir, rootLink)); err == nil {
-				return code.Preset{}, errors.New("its root folder is gone: build it again")
+				return code.Preset{}, errors.New("its root directory is gone: build it again")
 			}
 		}
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
 )
 
-// Folder is the directory of the bare repositories, in the state directory.
-const Folder = "repos"
+// Dir is the directory of the bare repositories, in the state directory.
+const Dir = "repos"
 
 // Names in repositories.
 const (
@@ -49,7 +49,7 @@ var (
 type Store struct{ dir string }
 
 // New returns the Store of a state directory. It creates nothing.
-func New(state string) *Store { return &Store{filepath.Join(state, Folder)} }
+func New(state string) *Store { return &Store{filepath.Join(state, Dir)} }
 
 // Branch is the branch of one sandbox.
 type Branch struct {

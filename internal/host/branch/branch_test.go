@@ -458,7 +458,7 @@ func TestTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	again()
-	if left, err := os.ReadDir(filepath.Join(state, Folder)); err != nil || len(left) != 0 {
+	if left, err := os.ReadDir(filepath.Join(state, Dir)); err != nil || len(left) != 0 {
 		t.Errorf("%v, %v", left, err)
 	}
 }

@@ -20,10 +20,10 @@ import (
 // commands have ended before it reads the files; the others read its result. So thirty commands at once take two saves.
 
 const (
-	queueFolder = "sandbox-agent-queue" // in the bare repository, with a directory for each sandbox
-	look        = 20 * time.Millisecond // the interval between two checks for a result
-	stale       = time.Hour             // the age at which a result without a reader is removed
-	maxBatch    = 1000
+	queueDir = "sandbox-agent-queue" // in the bare repository, with a directory for each sandbox
+	look     = 20 * time.Millisecond // the interval between two checks for a result
+	stale    = time.Hour             // the age at which a result without a reader is removed
+	maxBatch = 1000
 
 	suffixOf = ".ran"
 	doneOf   = ".saved"
@@ -55,7 +55,7 @@ func (r *result) err() error {
 
 // wait adds a command to the queue.
 func (b *Clone) wait(ran CommandRecord) (*queue, error) {
-	q := &queue{dir: filepath.Join(b.dir, queueFolder, b.Sandbox)}
+	q := &queue{dir: filepath.Join(b.dir, queueDir, b.Sandbox)}
 	if err := os.MkdirAll(q.dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -162,7 +162,7 @@ func (q *queue) leave(ran CommandRecord) {
 
 // forget removes the entries of commands that ran in a previous clone.
 func (b *Branch) forget() {
-	left, _ := filepath.Glob(filepath.Join(b.dir, queueFolder, b.Sandbox, "*"+suffixOf)) // fails only for special characters in the path
+	left, _ := filepath.Glob(filepath.Join(b.dir, queueDir, b.Sandbox, "*"+suffixOf)) // fails only for special characters in the path
 	for _, file := range left {
 		_ = os.Remove(file) // may be done already
 	}

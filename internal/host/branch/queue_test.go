@@ -25,7 +25,7 @@ func TestAtOnce(t *testing.T) {
 	in := func(ctx context.Context, argv []string, in io.Reader, out io.Writer) error {
 		if runs.Add(1) == 1 {
 			for { // the others wait for this one
-				waiting, err := filepath.Glob(filepath.Join(b.dir, queueFolder, "dev", "*"+suffixOf))
+				waiting, err := filepath.Glob(filepath.Join(b.dir, queueDir, "dev", "*"+suffixOf))
 				if err != nil || len(waiting) == most {
 					break
 				}

@@ -57,7 +57,7 @@ func (c collector) empty(ctx context.Context, id string, in *intake) error {
 			return err
 		}
 	}
-	return c.read(ctx, id, workorder.OutDir, in.folder)
+	return c.read(ctx, id, workorder.OutDir, in.outDir)
 }
 
 // read passes a tar of a path in the box to fn. A missing path is not an error.
@@ -147,7 +147,7 @@ type intake struct {
 func newIntake(dir string) (*intake, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, fmt.Errorf("open the task's folder: %w", err)
+		return nil, fmt.Errorf("open the task's directory: %w", err)
 	}
 	return &intake{root: root, left: maxUnpack, entries: maxEntries, taken: map[string]bool{}}, nil
 }
@@ -164,8 +164,8 @@ func (in *intake) Close() {
 // errBounds ends an intake at maxUnpack or maxEntries.
 var errBounds = errors.New("limit reached")
 
-// folder reads a tar of the box's output directory, with the directory's own name as a prefix.
-func (in *intake) folder(r io.Reader) error {
+// outDir reads a tar of the box's output directory, with the directory's own name as a prefix.
+func (in *intake) outDir(r io.Reader) error {
 	err := in.each(r, func(h *tar.Header, tr io.Reader) error {
 		_, name, _ := strings.Cut(strings.TrimSuffix(h.Name, "/"), "/")
 		return in.entry(h, name, tr)

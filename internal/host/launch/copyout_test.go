@@ -90,7 +90,7 @@ func TestUnpack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := in.folder(&b); err != nil || string(in.result) != "the result" {
+	if err := in.outDir(&b); err != nil || string(in.result) != "the result" {
 		t.Errorf("result %q, %v", in.result, err)
 	}
 	in.Close()
@@ -119,7 +119,7 @@ func TestUnpack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	if err := in.folder(&b); err == nil {
+	if err := in.outDir(&b); err == nil {
 		t.Error("wrote through a link that leads out")
 	}
 	if _, err := os.Stat(outside); err == nil {
@@ -144,7 +144,7 @@ func TestUnpackBounds(t *testing.T) {
 	}
 	defer in.Close()
 	in.entries = 2
-	if err := in.folder(&b); err != nil || len(in.warnings) != 1 {
+	if err := in.outDir(&b); err != nil || len(in.warnings) != 1 {
 		t.Errorf("%v, warnings %q", err, in.warnings)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {

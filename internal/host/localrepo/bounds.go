@@ -99,7 +99,7 @@ var storage = []string{
 }
 
 // leadsOut returns the target of a link in a repository that is in none of the directories; "" if there is no such link.
-func leadsOut(dir string, folders ...string) (to string, err error) {
+func leadsOut(dir string, dirs ...string) (to string, err error) {
 	for _, name := range storage {
 		err := filepath.WalkDir(filepath.Join(dir, name), func(path string, d fs.DirEntry, err error) error {
 			switch {
@@ -111,7 +111,7 @@ func leadsOut(dir string, folders ...string) (to string, err error) {
 				return nil
 			}
 			end := resolved(path)
-			for _, f := range folders {
+			for _, f := range dirs {
 				if Within(end, f) {
 					return nil
 				}
@@ -128,12 +128,12 @@ func leadsOut(dir string, folders ...string) (to string, err error) {
 
 // AlternateDirs returns the directories outside of the repository whose objects it uses without a copy (git clone --shared or
 // --reference). Only the user can tell whether that is intended.
-func AlternateDirs(ctx context.Context, path string) (folders []string) {
-	folders, _ = borrowed(ctx, path) // Open reports an unreadable repository
-	return folders
+func AlternateDirs(ctx context.Context, path string) (dirs []string) {
+	dirs, _ = borrowed(ctx, path) // Open reports an unreadable repository
+	return dirs
 }
 
-func borrowed(ctx context.Context, path string) (folders []string, err error) {
+func borrowed(ctx context.Context, path string) (dirs []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
 	if err := bounds(ctx, path); err != nil {
@@ -144,18 +144,18 @@ func borrowed(ctx context.Context, path string) (folders []string, err error) {
 		return nil, err
 	}
 	for line := range strings.Lines(out) {
-		folder, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "alternate: ")
+		dir, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "alternate: ")
 		if !ok {
 			continue
 		}
-		if plain, err := strconv.Unquote(folder); err == nil {
-			folder = plain
+		if plain, err := strconv.Unquote(dir); err == nil {
+			dir = plain
 		}
-		if folder = resolved(folder); !Within(folder, RepoRoot(path)) {
-			folders = append(folders, folder)
+		if dir = resolved(dir); !Within(dir, RepoRoot(path)) {
+			dirs = append(dirs, dir)
 		}
 	}
-	return folders, nil
+	return dirs, nil
 }
 
 // resolved returns the path without links. A missing path is only cleaned.

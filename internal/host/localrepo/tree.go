@@ -18,7 +18,7 @@ import (
 // maxTreeFile bounds a file that is read from a tree into memory.
 const maxTreeFile = 16 << 20
 
-// maxTreeList bounds how many entries of one folder are listed.
+// maxTreeList bounds how many entries of one directory are listed.
 const maxTreeList = 20_000
 
 // maxTreePath bounds a path, in bytes, as Linux does.
@@ -33,14 +33,14 @@ func (r *Repo) Tree(ctx context.Context, rev string) (fs.FS, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read files of %s: %w", rev, err)
 	}
-	return &tree{ctx: ctx, repo: r.Path, commit: strings.TrimSpace(commit), folders: map[string][]fs.DirEntry{}}, nil
+	return &tree{ctx: ctx, repo: r.Path, commit: strings.TrimSpace(commit), dirs: map[string][]fs.DirEntry{}}, nil
 }
 
 // tree implements fs.FS, fs.ReadDirFS and fs.StatFS.
 type tree struct {
 	ctx          context.Context // fs.FS methods have no parameter for it
 	repo, commit string
-	folders      map[string][]fs.DirEntry // that were listed
+	dirs         map[string][]fs.DirEntry // that were listed
 }
 
 type entry struct {
@@ -62,7 +62,7 @@ func (t *tree) ReadDir(name string) ([]fs.DirEntry, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: "readdir", Path: name, Err: fs.ErrInvalid}
 	}
-	if list, known := t.folders[name]; known {
+	if list, known := t.dirs[name]; known {
 		return list, nil
 	}
 	ctx, cancel := context.WithTimeout(t.ctx, gitTimeout)
@@ -76,7 +76,7 @@ func (t *tree) ReadDir(name string) ([]fs.DirEntry, error) {
 		at += name
 	}
 	if name == "." && t.readAll(ctx) {
-		return t.folders[name], nil
+		return t.dirs[name], nil
 	}
 	list := []fs.DirEntry{}
 	err := Git(t.repo).Each(ctx, func(line string) {
@@ -89,7 +89,7 @@ func (t *tree) ReadDir(name string) ([]fs.DirEntry, error) {
 	}
 	// Git sorts directories as if their names ended in a slash.
 	slices.SortFunc(list, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	t.folders[name] = list
+	t.dirs[name] = list
 	return list, nil
 }
 
@@ -114,7 +114,7 @@ func (t *tree) readAll(ctx context.Context) bool {
 	}
 	for dir, list := range all {
 		slices.SortFunc(list, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-		t.folders[dir] = list
+		t.dirs[dir] = list
 	}
 	return true
 }

@@ -152,8 +152,8 @@ func EnsureBase(ctx context.Context, engine Engine, o Options) (string, error) {
 	return b.base(ctx, readHost(ctx))
 }
 
-// caFolder is the directory for certificates added by an administrator, on Debian and Ubuntu.
-const caFolder = "/usr/local/share/ca-certificates"
+// caDir is the directory for certificates added by an administrator, on Debian and Ubuntu.
+const caDir = "/usr/local/share/ca-certificates"
 
 const npmDeadline = 10 * time.Second // npm starts in under a second
 
@@ -166,7 +166,7 @@ type host struct {
 
 func readHost(ctx context.Context) host {
 	return host{
-		cas:      certificates(caFolder),
+		cas:      certificates(caDir),
 		registry: NPMRegistry(ctx),
 		proxies:  proxies(os.Environ()),
 	}

@@ -55,7 +55,7 @@ func (b *builder) bootstrap(ctx context.Context, host host) (string, error) {
 	if err := prepare(root, p.sources); err != nil {
 		return "", fmt.Errorf("create a base: %w", err)
 	}
-	if err := b.importFolder(ctx, root, name); err != nil {
+	if err := b.importDir(ctx, root, name); err != nil {
 		return "", fmt.Errorf("import the base %s: %w", name, err)
 	}
 	return name, nil
@@ -110,7 +110,7 @@ func prepare(root, sources string) error {
 	return nil
 }
 
-func (b *builder) importFolder(ctx context.Context, root, name string) error {
+func (b *builder) importDir(ctx context.Context, root, name string) error {
 	pr, pw := io.Pipe()
 	defer pr.Close() // ends tar if the engine stopped reading
 	tail := proc.NewTail(tailBytes)

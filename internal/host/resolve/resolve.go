@@ -201,7 +201,7 @@ func load(s *Flags) (p *projects.Project, inRepo bool, err error) {
 		return nil, false, err
 	}
 	if s.ProjectsDir != "" {
-		opts.Folders = append([]string{s.ProjectsDir}, opts.Folders...)
+		opts.Dirs = append([]string{s.ProjectsDir}, opts.Dirs...)
 	}
 	ref := s.Project
 	if s.ProjectSource == taskstore.Detected {

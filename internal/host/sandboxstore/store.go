@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// Folder is the store's directory in a state directory. It has a directory per sandbox, which its port forwarder uses, too.
-	Folder       = "registry"
+	// Dir is the store's directory in a state directory. It has a directory per sandbox, which its port forwarder uses, too.
+	Dir          = "registry"
 	recordFile   = "record.json"
 	creationFile = "creation.json" // exists while the sandbox is created
 	lockFile     = "lock"
@@ -29,7 +29,7 @@ const (
 type Store struct{ dir string }
 
 // New returns the store of a state directory, and creates nothing.
-func New(stateDir string) *Store { return &Store{filepath.Join(stateDir, Folder)} }
+func New(stateDir string) *Store { return &Store{filepath.Join(stateDir, Dir)} }
 
 // Record describes a sandbox.
 type Record struct {

@@ -100,7 +100,7 @@ func TestHistory(t *testing.T) {
 		t.Errorf("%d, %v", len(mine), err)
 	}
 	// What a crash has left of a line is passed over.
-	audit := filepath.Join(state, sandboxstore.Folder, "audit.jsonl")
+	audit := filepath.Join(state, sandboxstore.Dir, "audit.jsonl")
 	f, err := os.OpenFile(audit, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -53,8 +53,8 @@ func Permissions(p *projects.Project, u UserOverrides) (list []Permission) {
 			"it has no commit that the remote has now (run `git fetch` if it is your clone), or it borrows its objects"
 		list = append(list, Permission{Key: "repo", Value: p.Repo, Reason: why, Claim: true})
 	}
-	for _, folder := range u.Borrows {
-		add("repo", "objects of "+folder, "the repository's objects come from there, and its commands can read them")
+	for _, dir := range u.Borrows {
+		add("repo", "objects of "+dir, "the repository's objects come from there, and its commands can read them")
 	}
 	list = append(list, forgeAsks(p, u)...)
 	for _, s := range p.Secrets {

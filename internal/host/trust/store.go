@@ -18,14 +18,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 )
 
-// folder is the directory of trust decisions in the state directory, one file each.
-const folder = "trust"
+// decisionsDir is the directory of trust decisions in the state directory, one file each.
+const decisionsDir = "trust"
 
 // Store stores which project files the user trusts.
 type Store struct{ dir string }
 
 // Open returns the store of a state directory. The first write creates its directory.
-func Open(stateDir string) *Store { return &Store{filepath.Join(stateDir, folder)} }
+func Open(stateDir string) *Store { return &Store{filepath.Join(stateDir, decisionsDir)} }
 
 // Entry is the user's trust in this content at this path. The same content elsewhere would give its requests to other
 // code. A link in one repository to the file of another does not share that file's trust.

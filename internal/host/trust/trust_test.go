@@ -274,7 +274,7 @@ func TestBook(t *testing.T) {
 	if other, err := s.Lookup(filepath.Join(state, "p.yaml")); other != nil || err != nil {
 		t.Errorf("the same name elsewhere: %+v, %v", other, err)
 	}
-	err = filepath.WalkDir(filepath.Join(state, "new", folder), func(p string, d os.DirEntry, err error) error {
+	err = filepath.WalkDir(filepath.Join(state, "new", decisionsDir), func(p string, d os.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}

@@ -179,7 +179,7 @@ func (f Files) Remove(ctx context.Context, q FileQuery) error {
 
 // MakeDir creates a directory.
 func (f Files) MakeDir(ctx context.Context, q FileQuery) error {
-	return f.request(ctx, http.MethodPost, wire.PathFilesFolder, q)
+	return f.request(ctx, http.MethodPost, wire.PathFilesDir, q)
 }
 
 func (f Files) request(ctx context.Context, method, path string, q FileQuery) error {

@@ -18,8 +18,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Folder is the directory of worktrees in a state directory.
-const Folder = "worktrees"
+// Dir is the directory of worktrees in a state directory.
+const Dir = "worktrees"
 
 // Paths in the sandbox.
 const (
@@ -53,7 +53,7 @@ type Mount struct {
 
 // Of returns the worktree of a sandbox, which need not exist.
 func Of(state, sandbox, repo string) *Worktree {
-	return &Worktree{Repo: repo, Branch: "sandbox-" + sandbox, dir: filepath.Join(state, Folder, sandbox)}
+	return &Worktree{Repo: repo, Branch: "sandbox-" + sandbox, dir: filepath.Join(state, Dir, sandbox)}
 }
 
 // Find returns the worktree of a sandbox by its directory alone, or nil if there is none.

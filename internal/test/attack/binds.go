@@ -19,7 +19,7 @@ func linkToEtc(*Config) (string, bool) {
 	return create(apiVersion, `"HostConfig":{"Binds":["/workspace/attack-link:/x"]}`)
 }
 
-// behind is a file that everybody may read, in a folder that only root may pass.
+// behind is a file that everybody may read, in a directory that only root may pass.
 const behind = "/root/.profile"
 
 // unseen reports that the agent itself cannot reach it, without which the attempts would show nothing.

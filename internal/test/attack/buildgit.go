@@ -10,7 +10,7 @@ import (
 )
 
 // builtFromGit has the engine build from a repository on loopback; through: a git asked for it, which would be root's.
-// URL, DIR and DOCKERFILE stand for the repository, a folder and a file in it that uses the named context x.
+// URL, DIR and DOCKERFILE stand for the repository, a directory and a file in it that uses the named context x.
 func builtFromGit(args ...string) (string, bool) {
 	var asked atomic.Bool
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -61,7 +61,7 @@ func kernelAttempts() []attempt {
 	}
 }
 
-// openedForWriting tries the files below a folder, those of some names or all. It writes nothing. Fewer than least prove nothing.
+// openedForWriting tries the files below a directory, those of some names or all. It writes nothing. Fewer than least prove nothing.
 func openedForWriting(dir string, least int, named func(string) bool) (string, bool) {
 	tried := 0
 	var opened []string

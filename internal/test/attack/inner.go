@@ -29,7 +29,7 @@ func inside(args []string) error {
 	return nil
 }
 
-// readAll says what can be read of a folder that the agent must not see.
+// readAll says what can be read of a directory that the agent must not see.
 func readAll(dir string) error {
 	return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

@@ -94,7 +94,7 @@ func lookAround(each func(Row) error) error {
 	return nil
 }
 
-// writable are folders in which files of earlier users would be found.
+// writable are directories in which files of earlier users would be found.
 var writable = []string{
 	"/workspace", "/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/dev", "/run", "/run/lock", "/var/lock", "/home", "/etc",
 	"/usr/local/bin", "/var/spool/cron/crontabs", "/var/mail",
@@ -119,7 +119,7 @@ func traces() []trace {
 		spare    = 40 * megabyte
 	)
 	return []trace{
-		{"files in all folders", touchFolders, touchedFolders},
+		{"files in all folders", touchDirs, touchedDirs},
 		{"a process that ignores signals, in a session of its own", func(context.Context) error { return nil }, processesLike("linger")},
 		{"a process that is stopped", func(ctx context.Context) error { return stopped(ctx, false) }, processesLike("9871")},
 		{"a process that is traced", func(ctx context.Context) error { return stopped(ctx, true) }, processesLike("9872")},
@@ -238,25 +238,25 @@ func traces() []trace {
 	}
 }
 
-// inFolder is what is left in a folder.
-func inFolder(dir string) string { return filepath.Join(dir, leftName) }
+// leftPath is what is left in a directory.
+func leftPath(dir string) string { return filepath.Join(dir, leftName) }
 
-// touchFolders leaves a file or a folder wherever it can.
-func touchFolders(context.Context) error {
+// touchDirs leaves a file or a directory wherever it can.
+func touchDirs(context.Context) error {
 	err := errors.New("no folder can be written to")
 	for _, d := range writable {
-		if os.WriteFile(inFolder(d), nil, 0o600) == nil || os.Mkdir(inFolder(d), 0o700) == nil {
+		if os.WriteFile(leftPath(d), nil, 0o600) == nil || os.Mkdir(leftPath(d), 0o700) == nil {
 			err = nil
 		}
 	}
 	return err
 }
 
-// touchedFolders looks for what touchFolders leaves.
-func touchedFolders() (string, bool) {
+// touchedDirs looks for what touchDirs leaves.
+func touchedDirs() (string, bool) {
 	var all []string
 	for _, d := range writable {
-		if _, err := os.Lstat(inFolder(d)); err == nil {
+		if _, err := os.Lstat(leftPath(d)); err == nil {
 			all = append(all, d)
 		}
 	}

@@ -19,7 +19,7 @@ const (
 	raceTarget = "/proc/self/mem"
 )
 
-// race is what setup leaves behind: as soon as boot makes something for the agent in a folder that all can write
+// race is what setup leaves behind: as soon as boot makes something for the agent in a directory that all can write
 // in, it tries to put a link in its place, which boot would open as root.
 func race() error {
 	log, err := os.Create(raceLog)

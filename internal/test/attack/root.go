@@ -137,7 +137,7 @@ func root() []attempt {
 	}
 }
 
-// layer writes into the layers of an image, whose folders belong to the agent's user, and whose paths every engine tells.
+// layer writes into the layers of an image, whose directories belong to the agent's user, and whose paths every engine tells.
 func layer(*Config) (string, bool) {
 	out, made := execute("sh", "-c",
 		`tar -C /etc -c hostname | docker import - attack-layer >/dev/null && docker image inspect -f '{{.GraphDriver.Data.UpperDir}}' `+
@@ -154,7 +154,7 @@ func layer(*Config) (string, bool) {
 	return fmt.Sprintf("%d folders, nothing", len(paths)), len(paths) == 0
 }
 
-// remapped is the folder that the inner engine names after the ids of its root.
+// remapped is the directory that the inner engine names after the ids of its root.
 const remapped = "1000.1000"
 
 // execute runs a command; through: it succeeded.

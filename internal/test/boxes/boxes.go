@@ -32,7 +32,7 @@ type Engine interface {
 // Count is how many containers each test has started.
 type Count struct {
 	mu     sync.Mutex
-	tests  map[string]string // by the state folder of a test's user
+	tests  map[string]string // by the state directory of a test's user
 	begun  map[string]bool   // containers, so that one that starts again is counted once
 	number map[string]int    // by test
 }
@@ -42,7 +42,7 @@ func New() *Count {
 	return &Count{tests: map[string]string{}, begun: map[string]bool{}, number: map[string]int{}}
 }
 
-// Of says that the boxes of a state folder are those of a test.
+// Of says that the boxes of a state directory are those of a test.
 func (c *Count) Of(state, test string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 // Server is a forge as far as git sees it.
 type Server struct {
 	*httptest.Server
-	Root string // folder of the bare repositories
+	Root string // directory of the bare repositories
 	// backend is git's own program behind `git http-backend`, which would only start it.
 	backend string
 	Token   string // password of every user

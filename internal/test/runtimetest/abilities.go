@@ -37,7 +37,7 @@ func (s suite) copies(t *testing.T, c runtime.Copier) {
 		r.Close()
 	}
 	if _, err := c.CopyOut(t.Context(), id, "/absent"); !errors.Is(err, runtime.ErrNotFound) {
-		t.Errorf("copy of an absent folder: %v", err)
+		t.Errorf("copy of an absent directory: %v", err)
 	}
 	r, err := c.CopyOut(t.Context(), id, "/out/file")
 	if err != nil {

@@ -397,7 +397,7 @@ func (f *Fake) CopyOut(_ context.Context, id, dir string) (io.ReadCloser, error)
 	return io.NopCloser(&b), tw.Close()
 }
 
-// CopyIn unpacks a tar stream into a folder of the box.
+// CopyIn unpacks a tar stream into a directory of the box.
 func (f *Fake) CopyIn(_ context.Context, id, dir string, tarball io.Reader) error {
 	c, _, err := f.get(id)
 	if err != nil {

@@ -15,7 +15,7 @@ var (
 	_ runtime.ImageStore = (*Fake)(nil)
 )
 
-// Exec runs the program of Programs with the command's name; it ignores user, folder and environment.
+// Exec runs the program of Programs with the command's name; it ignores user, directory and environment.
 func (f *Fake) Exec(ctx context.Context, id string, cmd runtime.ExecSpec) (int, error) {
 	c, _, err := f.get(id)
 	if err != nil {

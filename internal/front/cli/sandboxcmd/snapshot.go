@@ -20,7 +20,7 @@ import (
 func NewCmdSnapshot(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "snapshot", Short: "Keep the files of sandboxes as snapshots", Args: cmdutil.NoArgs,
-		Long: `A snapshot is what a sandbox has in its own file system at some time: not folders of this machine, and not
+		Long: `A snapshot is what a sandbox has in its own file system at some time: not directories of this machine, and not
 volumes that its image declares. It is an image of the engine, takes the room of what the sandbox has changed, and
 outlives its sandbox until it is removed.`,
 	}

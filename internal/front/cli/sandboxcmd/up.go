@@ -160,19 +160,19 @@ func (o *upOptions) do(ctx context.Context, f *cmdutil.Factory, name string) err
 
 var workspaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
-// parseWorkspaces reads [NAME=]FOLDER[:ro].
+// parseWorkspaces reads [NAME=]DIR[:ro].
 func parseWorkspaces(f *cmdutil.Factory, texts []string) (all []sandbox.Mount, err error) {
 	var errs []error
 	for _, t := range texts {
-		inside, folder := sandbox.CloneDir, t
+		inside, dir := sandbox.CloneDir, t
 		if name, rest, ok := strings.Cut(t, "="); ok && workspaceName.MatchString(name) {
-			inside, folder = sandbox.CloneDir+"/"+name, rest
+			inside, dir = sandbox.CloneDir+"/"+name, rest
 		} else if len(texts) > 1 {
 			errs = append(errs, fmt.Errorf("--workspace %q: one of several needs a name, as src=%s", t, t))
 			continue
 		}
-		folder, ro := strings.CutSuffix(folder, ":ro")
-		m, err := f.ParseMount(folder + ":" + inside)
+		dir, ro := strings.CutSuffix(dir, ":ro")
+		m, err := f.ParseMount(dir + ":" + inside)
 		if err == nil {
 			if st, serr := os.Stat(m.Source); serr != nil {
 				err = fmt.Errorf("--workspace %q: %w", t, serr)

@@ -46,7 +46,7 @@ sandbox that cannot be cleaned is removed.`,
 	return cmd
 }
 
-// dial returns a client of the pool that is served with this state folder, or at a socket.
+// dial returns a client of the pool that is served with this state directory, or at a socket.
 func dial(f *cmdutil.Factory, socket string) (*poolserver.Client, error) {
 	if socket == "" {
 		st, err := f.Store()

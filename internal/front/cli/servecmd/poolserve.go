@@ -20,7 +20,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Files of a pool in the state folder.
+// Files of a pool in the state directory.
 const (
 	poolSocket = "pool.sock"
 	poolToken  = "pool.token" // of --listen

@@ -40,7 +40,7 @@ broken file is skipped with a warning; with --strict it is an error.`,
 				return err
 			}
 			if dir := f.Getenv(app.EnvName("projects-dir")); dir != "" {
-				opts.Folders = append([]string{dir}, opts.Folders...)
+				opts.Dirs = append([]string{dir}, opts.Dirs...)
 			}
 			all, errs := templates(opts)
 			if strict && len(errs) > 0 {

@@ -40,7 +40,7 @@ func NewDisplayRecorder(show func(workorder.Event)) *Recorder {
 func OpenRecorder(dir string, show func(workorder.Event)) (*Recorder, error) {
 	// A deleted directory must not prevent stopping or collecting the box.
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the output folder: %w", err)
+		return nil, fmt.Errorf("make the output directory: %w", err)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, workorder.EventsFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -101,7 +101,7 @@ func WriteReport(rec *taskstore.Record, res *workorder.Result) error {
 	defer root.Close()
 	d := pullrequest.Data(t)
 	d.Files = root.FS()
-	if d.Folder, err = filepath.Rel(rec.Dir, dir); err != nil {
+	if d.ResultDir, err = filepath.Rel(rec.Dir, dir); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	var page bytes.Buffer

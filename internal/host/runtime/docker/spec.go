@@ -18,7 +18,7 @@ import (
 // audit log), NET_BIND_SERVICE (an engine since 20.10 lets every user bind low ports), NET_RAW (forged packets) and SETPCAP.
 var confinedCaps = []string{
 	"CHOWN",        // the agent's home and work tree, layers of images, packages
-	"DAC_OVERRIDE", // root's work in folders of the agent, and overlay mounts with files of other users
+	"DAC_OVERRIDE", // root's work in directories of the agent, and overlay mounts with files of other users
 	"FOWNER",       // modes of the agent's files; packages set those of files whose owner they changed
 	"FSETID",       // set-group-id of files in layers and packages, which is silently lost without it
 	"KILL",         // ends the agent and its processes

@@ -89,7 +89,7 @@ var guestCaps = []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", "C
 // hostFiles are the files of the host, or of another root directory, that a jail shows.
 type hostFiles struct {
 	root   string       // "" means this machine's
-	top    []topFolder  // directories beside /usr
+	top    []topDir     // directories beside /usr
 	etc    []string     // directories below /etc to mount
 	files  []etcFile    // files of /etc to copy, which is cheaper than a mount
 	resolv []byte       // /etc/resolv.conf
@@ -103,9 +103,9 @@ type maskedPath struct {
 
 type etcFile struct{ path, content string }
 
-type topFolder struct{ path, link string } // link is empty for a directory
+type topDir struct{ path, link string } // link is empty for a directory
 
-var topFolders = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
+var topDirs = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
 // Directories of /etc to mount and files to copy: programs need them, and they are the same for all users.
 var (
@@ -153,7 +153,7 @@ func look(root string) (hostFiles, error) {
 
 func lookAt(t tree, root string) (hostFiles, error) {
 	m := hostFiles{root: root}
-	for _, p := range topFolders {
+	for _, p := range topDirs {
 		st, err := t.Lstat(p[1:])
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -164,9 +164,9 @@ func lookAt(t tree, root string) (hostFiles, error) {
 			if err != nil {
 				return m, err
 			}
-			m.top = append(m.top, topFolder{p, to})
+			m.top = append(m.top, topDir{p, to})
 		case st.IsDir():
-			m.top = append(m.top, topFolder{path: p})
+			m.top = append(m.top, topDir{path: p})
 		}
 	}
 	for _, p := range shownEtc {
@@ -191,11 +191,11 @@ func lookAt(t tree, root string) (hostFiles, error) {
 // bwrapConfig has the bubblewrap arguments of one sandbox.
 type bwrapConfig struct {
 	startConfig
-	folder, guest string
-	root          bool
-	machine       hostFiles
-	groups        []jailshim.Group
-	groupsInside  []string
+	dir, guest   string
+	root         bool
+	machine      hostFiles
+	groups       []jailshim.Group
+	groupsInside []string
 }
 
 // bubblewrap returns bubblewrap's command line, and the data that it reads from descriptors. Most arguments are data, too: a jail
@@ -304,11 +304,11 @@ func (j bwrapConfig) arguments(filter []byte) (argv []string, data [][]byte) {
 		add("--ro-bind", g.Dir, j.groupsInside[i])
 	}
 	above(home)
-	add("--bind", filepath.Join(j.folder, workspaceDir), workspace, "--bind", filepath.Join(j.folder, homeDir), home)
+	add("--bind", filepath.Join(j.dir, workspaceDir), workspace, "--bind", filepath.Join(j.dir, homeDir), home)
 	// With an ordinary user, commands own the guest's directory, too: it has only the program.
 	add("--perms", "0700", "--dir", wire.GuestDir, "--ro-bind", j.guest, wire.GuestFile)
-	for _, folder := range []string{"/usr", "/proc", "/dev", "/tmp", workspace, home} {
-		made[folder] = true
+	for _, dir := range []string{"/usr", "/proc", "/dev", "/tmp", workspace, home} {
+		made[dir] = true
 	}
 	for _, m := range j.Mounts {
 		above(path.Clean(m.Target))

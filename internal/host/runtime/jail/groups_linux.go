@@ -85,9 +85,9 @@ func parentsIn(mounts []*mountinfo.Info, own map[string]string) cgroupParents {
 }
 
 // groups returns the cgroups of a sandbox, and their paths in it.
-func (p cgroupParents) groups(folder string, s startConfig) (all []jailshim.Group, inside []string) {
+func (p cgroupParents) groups(sandboxDir string, s startConfig) (all []jailshim.Group, inside []string) {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(folder)) // never fails
+	_, _ = h.Write([]byte(sandboxDir)) // never fails
 	name := fmt.Sprintf("sandbox-agent-%x", h.Sum64())
 	add := func(controller string, set func(unified bool) []jailshim.Setting) {
 		at, ok := p[controller]

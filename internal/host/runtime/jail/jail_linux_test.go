@@ -29,7 +29,7 @@ var update = flag.Bool("update", false, "write golden files anew")
 // What a jail may do, and what of this machine is in it.
 func TestBubblewrap(t *testing.T) {
 	t.Parallel()
-	m := hostFiles{top: []topFolder{{"/bin", "usr/bin"}, {path: "/lib64"}}, etc: []string{"/etc/alternatives", "/etc/ssl/certs"}, files: []etcFile{{"/etc/ssl/openssl.cnf", "x"}}, resolv: []byte("nameserver 192.0.2.1\n"), masked: []maskedPath{{"/proc/acpi", true}, {path: "/proc/keys"}}}
+	m := hostFiles{top: []topDir{{"/bin", "usr/bin"}, {path: "/lib64"}}, etc: []string{"/etc/alternatives", "/etc/ssl/certs"}, files: []etcFile{{"/etc/ssl/openssl.cnf", "x"}}, resolv: []byte("nameserver 192.0.2.1\n"), masked: []maskedPath{{"/proc/acpi", true}, {path: "/proc/keys"}}}
 	for name, j := range map[string]bwrapConfig{
 		"root": {
 			startConfig: startConfig{UID: 0x70000001, GID: 0x70000001, Limits: runtime.Limits{MemoryBytes: 64 << 20}, Mounts: []runtime.Mount{{Source: "/src/a", Target: "/src/deep/a/"}, {Source: "/data", Target: "/data", ReadOnly: true}}},
@@ -37,7 +37,7 @@ func TestBubblewrap(t *testing.T) {
 		},
 		"user": {startConfig: startConfig{UID: 1000, GID: 1001, NetworkNone: true, Limits: runtime.Limits{MemoryBytes: 64 << 20}}},
 	} {
-		j.folder, j.guest, j.machine = "/state/sandboxes/x", "/state/guest-0", m
+		j.dir, j.guest, j.machine = "/state/sandboxes/x", "/state/guest-0", m
 		argv, data := j.arguments([]byte("filter"))
 		var b strings.Builder
 		for _, a := range argv {

@@ -205,7 +205,7 @@ func (f *sandboxDir) serves(ctx context.Context) bool {
 }
 
 func (s *jails) open(id string) (*sandboxDir, error) {
-	f, err := openFolder(filepath.Join(s.dir, id))
+	f, err := openDir(filepath.Join(s.dir, id))
 	if err != nil {
 		return nil, fmt.Errorf("open the sandbox's directory %s: %w", filepath.Join(s.dir, id), err)
 	}

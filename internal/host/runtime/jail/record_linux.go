@@ -75,8 +75,8 @@ func (f *sandboxDir) close() {
 	_ = f.dir.Close() // with the lock
 }
 
-// openFolder opens an existing directory. It returns safeopen.ErrUnsafe for a link, or a directory of another user.
-func openFolder(path string) (*sandboxDir, error) {
+// openDir opens an existing directory. It returns safeopen.ErrUnsafe for a link, or a directory of another user.
+func openDir(path string) (*sandboxDir, error) {
 	dir, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, runtime.ErrNotFound
@@ -250,7 +250,7 @@ func (s *jails) make(name string, r record) (*sandboxDir, error) {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return nil, fmt.Errorf("create the sandbox's directory: %w", err)
 	}
-	f, err := openFolder(path)
+	f, err := openDir(path)
 	if err != nil {
 		return nil, errors.Join(err, os.Remove(path))
 	}

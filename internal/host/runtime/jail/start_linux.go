@@ -247,7 +247,7 @@ func (s *jails) plan(f *sandboxDir, r record, guest string) (jailshim.Config, er
 			return jailshim.Config{}, err
 		}
 		j := bwrapConfig{
-			startConfig: r.startConfig, folder: f.path, guest: guest, root: os.Geteuid() == 0, machine: m, groups: p.Groups, groupsInside: inside,
+			startConfig: r.startConfig, dir: f.path, guest: guest, root: os.Geteuid() == 0, machine: m, groups: p.Groups, groupsInside: inside,
 		}
 		bwrap, err := proc.Find(program)
 		if err != nil {
