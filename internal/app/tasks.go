@@ -121,9 +121,16 @@ func (t *Tasks) Create(ctx context.Context, r TaskRequest) (TaskOutcome, error) 
 	return t.newJob(r).run(ctx, st, rec)
 }
 
-// Continue starts the next attempt of a task whose last one has ended.
+// Continue starts the next attempt of a task whose last one has ended. Without an id it is the last task of the repository in the
+// current directory that can continue, and outside of any repository the last one of all.
 func (t *Tasks) Continue(ctx context.Context, r TaskRequest) (TaskOutcome, error) {
 	r.Verb = tasks.Continue
+	if r.Task == "" {
+		var err error
+		if r.Task, err = t.Works().continuable(ctx, r.Text); err != nil {
+			return TaskOutcome{}, err
+		}
+	}
 	p := t.newJob(r)
 	rec, err := p.knownHere(ctx)
 	return p.runKnown(ctx, rec, err)

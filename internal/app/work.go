@@ -69,7 +69,7 @@ func (w Works) Task(ctx context.Context, args []string) (*taskstore.Record, erro
 	if len(args) > 0 {
 		id = args[0]
 	} else {
-		last, err := w.last(ctx)
+		last, err := w.last(ctx, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -94,7 +94,7 @@ func (w Works) task(ctx context.Context, id string) (*Work, error) {
 }
 
 func (w Works) current(ctx context.Context) (*Work, error) {
-	task, terr := w.last(ctx)
+	task, terr := w.last(ctx, nil)
 	if terr != nil && exiterr.Code(terr) != workorder.ExitNotFound {
 		return nil, terr
 	}
@@ -116,9 +116,27 @@ func (w Works) current(ctx context.Context) (*Work, error) {
 	return w.task(ctx, task.TaskID)
 }
 
+// continuable returns the ID of the task that is continued if none is named: the last one that can be. With a new text it can
+// be done.
+func (w Works) continuable(ctx context.Context, text string) (string, error) {
+	rec, err := w.last(ctx, func(rec *taskstore.Record) bool {
+		if !rec.Collected {
+			if now, err := w.Tasks().Collect(ctx, rec); err == nil {
+				rec = now
+			}
+		}
+		return rec.Resumable() || text != "" && rec.Collected
+	})
+	if err != nil {
+		return "", err
+	}
+	w.Say("note: task " + rec.TaskID + ", the last one that can continue")
+	return rec.TaskID, nil
+}
+
 // last returns the newest task of the repository in the current directory, and outside of any repository the
-// newest of all: a user who applies changes in one repository does not mean those of another.
-func (w Works) last(ctx context.Context) (*taskstore.Record, error) {
+// newest of all: a user who applies changes in one repository does not mean those of another. want, if non-nil, limits the choice.
+func (w Works) last(ctx context.Context, want func(*taskstore.Record) bool) (*taskstore.Record, error) {
 	st, err := w.Store()
 	if err != nil {
 		return nil, err
@@ -134,13 +152,17 @@ func (w Works) last(ctx context.Context) (*taskstore.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	if top == "" {
-		return newest[0], nil
-	}
+	some := false
 	for _, rec := range newest {
-		if localrepo.BelongsTo(ctx, cmp.Or(rec.LocalRepo, rec.Repo), top) {
+		if top != "" && !localrepo.BelongsTo(ctx, cmp.Or(rec.LocalRepo, rec.Repo), top) {
+			continue
+		}
+		if some = true; want == nil || want(rec) {
 			return rec, nil
 		}
+	}
+	if some {
+		return nil, NotFound(errors.New("no task can be continued"), "`sandbox-agent ps --all` lists the tasks of this machine")
 	}
 	of := cmp.Or(newest[0].LocalRepo, newest[0].Repo, "no repository")
 	return nil, NotFound(fmt.Errorf("no task on this machine is of the repository %s", top),

@@ -71,3 +71,40 @@ func TestWorkWithoutAName(t *testing.T) {
 	env.Dir = t.TempDir()
 	want("T-A1B2C3D4", 0)
 }
+
+// TestContinueWithoutAName: continue without a name takes the last task of the repository that can continue.
+// Docs: docs/take-over.md#without-a-name
+func TestContinueWithoutAName(t *testing.T) {
+	t.Parallel()
+	repo, state := t.TempDir(), t.TempDir()
+	gittest.Git(t, repo, "init", "-q", "-b", "main")
+	env := &Env{Dir: repo, Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": state}[name] }}
+	want := func(text, id string, code int) {
+		t.Helper()
+		got, err := env.Works().continuable(t.Context(), text)
+		if got != id || exiterr.Code(err) != code {
+			t.Errorf("%q, %v, want %q and exit code %d", got, err, id, code)
+		}
+	}
+	want("", "", workorder.ExitNotFound)
+	add := func(id, repo string, status workorder.Status, by workorder.EndedBy, age time.Duration) {
+		t.Helper()
+		lock, err := taskstore.New(state).Create(&taskstore.Record{
+			TaskID: id, CreatedAt: time.Now().Add(-age), Collected: true, LocalRepo: repo, Status: status, EndedBy: by,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lock.Unlock()
+	}
+	add("T-0000000A", repo, workorder.StatusSuccess, workorder.EndedByAgent, time.Minute)
+	want("", "", workorder.ExitNotFound)
+	want("and more", "T-0000000A", 0)
+	add("T-0000000B", repo, workorder.StatusInterrupted, workorder.EndedBySignal, time.Hour)
+	want("", "T-0000000B", 0)
+	want("and more", "T-0000000A", 0)
+	add("T-0000000C", t.TempDir(), workorder.StatusInterrupted, workorder.EndedBySignal, time.Second)
+	want("", "T-0000000B", 0)
+	env.Dir = t.TempDir()
+	want("", "T-0000000C", 0)
+}

@@ -2,14 +2,11 @@ package taskcmd
 
 import (
 	"context"
-	"errors"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // NewCmdContinue makes the command.
@@ -23,9 +20,10 @@ reached a limit, was parked at a provider's rate limit, or was lost with its
 machine. The sandbox restores the branch and the last checkpoint of uncommitted
 work. The agent learns what exists and how the last attempt ended.
 
-On the machine that created the task its id is enough. Project, flags and output
-directory are those of the last attempt; flags given now replace them. On
-another machine give the full id, and the project or --repo.
+On the machine that created the task its id is enough. Without one it is the last
+task of the repository in the current directory that can be resumed. Project,
+flags and output directory are those of the last attempt; flags given now replace
+them. On another machine give the full id, and the project or --repo.
 
 A task text that is given is added to the task. --max-budget-usd covers all
 attempts together. A task that is done is resumed only with a new text. A parked
@@ -49,10 +47,6 @@ task resumes when its limit resets: --wait waits for that, --now tries at once.`
 }
 
 func (o *nextOptions) goOn(ctx context.Context, f *cmdutil.Factory) error {
-	if o.run.taskID == "" {
-		return exiterr.New(workorder.ExitUsage, errors.New("no task given"),
-			"give its id: `sandbox-agent ps --all` lists the tasks of this machine")
-	}
 	r, err := o.request(ctx, f)
 	if err != nil {
 		return err
