@@ -309,6 +309,31 @@ func (r Branches) DeleteNamed(ctx context.Context, m *sandbox.Manager, name stri
 	return r.Delete(ctx, m, b, d)
 }
 
+// DeleteAll deletes the named sandboxes with their branches, or without a name all that have a branch. It calls report for each and
+// returns what report returns.
+func (r Branches) DeleteAll(ctx context.Context, names []string, d Deletion, report func(name, head string, err error) error) error {
+	m, err := r.Manager(false)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	var errs []error
+	for _, name := range names {
+		head, err := r.DeleteNamed(ctx, m, name, d)
+		errs = append(errs, report(name, head, err))
+	}
+	if len(names) > 0 {
+		return errors.Join(errs...)
+	}
+	list, err := r.List(ctx, true)
+	errs = append(errs, err)
+	for _, i := range list {
+		head, err := r.Delete(ctx, m, i.Branch, d)
+		errs = append(errs, report(i.Name, head, err))
+	}
+	return errors.Join(errs...)
+}
+
 // Prune deletes sandboxes with a branch that do not run and have not changed for the given time, with their branches. It calls report for
 // each, or with dryRun for each that it would delete.
 func (r Branches) Prune(

@@ -111,6 +111,27 @@ func (m Machine) Check(ctx context.Context) ([]doctor.Check, error) {
 	return d.Run(ctx), nil
 }
 
+// BuildImage builds the default image if it is missing, or with rebuild again and without the cache. show receives the events.
+func (m Machine) BuildImage(ctx context.Context, rebuild bool, show func(workorder.Event)) (workorder.Image, error) {
+	be, err := m.Engine()
+	if err == nil {
+		_, err = be.Engine.Info(ctx) // an engine that does not answer is reported before the build begins
+	}
+	if err != nil {
+		return workorder.Image{}, err
+	}
+	return be.Images.Build(ctx, rebuild, show)
+}
+
+// Images returns the images that this program built.
+func (m Machine) Images(ctx context.Context) ([]provision.BuiltImage, error) {
+	be, err := m.Engine()
+	if err != nil {
+		return nil, err
+	}
+	return be.Images.List(ctx)
+}
+
 // taskImages are the names of images that a task's sandbox would be made of. Other images are current, too: the small one
 // does not have what a task needs.
 func taskImages(list []provision.BuiltImage) (names []string) {

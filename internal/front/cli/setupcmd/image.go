@@ -38,16 +38,8 @@ func NewCmdImage(f *cmdutil.Factory) *cobra.Command {
 }
 
 func buildImage(ctx context.Context, f *cmdutil.Factory, rebuild, asJSON bool) error {
-	be, err := f.Engine()
-	if err != nil {
-		return err
-	}
-	if _, err := be.Engine.Info(ctx); err != nil {
-		return err
-	}
 	view := f.NewView(f.Stdout, asJSON)
-	defer view.Close()
-	img, err := be.Images.Build(ctx, rebuild, view.Event)
+	img, err := f.Machine().BuildImage(ctx, rebuild, view.Event)
 	view.Close()
 	if err != nil {
 		return err
@@ -63,11 +55,7 @@ func buildImage(ctx context.Context, f *cmdutil.Factory, rebuild, asJSON bool) e
 const needsWidth = 60
 
 func listImages(ctx context.Context, f *cmdutil.Factory, asJSON bool) error {
-	be, err := f.Engine()
-	if err != nil {
-		return err
-	}
-	list, err := be.Images.List(ctx)
+	list, err := f.Machine().Images(ctx)
 	if err != nil {
 		return err
 	}

@@ -126,26 +126,9 @@ terminal.`,
 			return exiterr.New(workorder.ExitUsage, errors.New("name the sandboxes, or give --all"), "`sandbox-agent list --all` lists them")
 		}, app.CheckSandbox),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			m, err := f.Manager(false)
-			if err != nil {
-				return err
-			}
-			defer m.Close()
-			var errs []error
-			for _, name := range args {
-				head, err := f.Branches().DeleteNamed(ctx, m, name, d)
-				errs = append(errs, f.Deleted(name, head, asJSON, err))
-			}
-			if all {
-				list, err := f.Branches().List(ctx, true)
-				errs = append(errs, err)
-				for _, i := range list {
-					head, err := f.Branches().Delete(ctx, m, i.Branch, d)
-					errs = append(errs, f.Deleted(i.Name, head, asJSON, err))
-				}
-			}
-			return errors.Join(errs...)
+			return f.Branches().DeleteAll(cmd.Context(), args, d, func(name, head string, err error) error {
+				return f.Deleted(name, head, asJSON, err)
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "delete all sandboxes that have a branch")
