@@ -328,7 +328,7 @@ func TestKnown(t *testing.T) {
 	for name, c := range map[string]struct{ script, changed, left string }{
 		"a lock is left":    {`: >"$HOME/.sandbox-agent/git/index.lock"; echo 2 >f`, "f", ""},
 		"hidden from git":   {`git update-index --assume-unchanged f; git update-index --skip-worktree "old name"; rm -r "$HOME/.sandbox-agent"; echo 2 >f; echo 2 >"old name"`, "f\nold name", ""},
-		"it cannot be read": {`chmod 0 "old name" large; touch large; echo 2 >f; echo 3 >shut; chmod 0 shut`, "f", "large old name shut"},
+		"it cannot be read": {`chmod 0 "old name" large; touch "old name" large; echo 2 >f; echo 3 >shut; chmod 0 shut`, "f", "large old name shut"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, b := newPlace(t, repo), newBranch(t, all, strings.Fields(name)[0], repo)
