@@ -161,7 +161,10 @@ func (f *fake) Changes(context.Context, string, string) (map[string][]workorder.
 	return map[string][]workorder.FileChange{"h1": {{Path: "a", Added: 1}}}, nil
 }
 
-func (f *fake) RecordSetupFiles(context.Context) error { f.did("baseline"); return nil }
+func (f *fake) RecordSetupFiles(context.Context) ([]string, error) {
+	f.did("baseline")
+	return nil, nil
+}
 
 func (f *fake) Archive(context.Context, bool) (string, error) {
 	f.did("archive")

@@ -90,8 +90,9 @@ type Checkout interface {
 	Clone(ctx context.Context) (rootgit.CloneResult, error)
 	// Recheckout restores a work tree that has lost its files to its first commit and restored changes.
 	Recheckout(ctx context.Context) error
-	// RecordSetupFiles records the files that setup left in the work tree, which are not the agent's work.
-	RecordSetupFiles(ctx context.Context) error
+	// RecordSetupFiles records the files that setup left in the work tree, which are not the agent's work. It returns tracked
+	// files whose changes the agent's git does not show.
+	RecordSetupFiles(ctx context.Context) (hidden []string, err error)
 	// Close ends the background work that Clone started.
 	Close()
 }

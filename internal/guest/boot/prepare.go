@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/pipeline"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -110,8 +111,13 @@ func (b *setupRunner) run(ctx context.Context) error {
 		}
 	}
 	if b.prep.cloned != nil && b.Standalone == nil {
-		if err := b.Repo.RecordSetupFiles(ctx); err != nil {
+		hidden, err := b.Repo.RecordSetupFiles(ctx)
+		if err != nil {
 			b.Rec.Warn(fmt.Sprintf("files that setup left in the work tree may be taken for the agent's work: %v", err))
+		}
+		if len(hidden) > 0 {
+			b.Task.Note(fmt.Sprintf("Setup changed %s. Git shows no change there and commits none, unless you change the file further. "+
+				"To commit setup's change: git -c %s= add --renormalize FILE", tree.Named(hidden), tree.SetupFilter))
 		}
 	}
 	return nil

@@ -70,7 +70,7 @@ func (b *mover) moveCommits(ctx context.Context) (Rebasing, error) {
 	if !b.setup.over() {
 		return b.Rebaser.Begin(ctx)
 	}
-	if err := b.Repo.RecordSetupFiles(ctx); err != nil {
+	if _, err := b.Repo.RecordSetupFiles(ctx); err != nil {
 		return Rebasing{}, err
 	}
 	x, err := b.Rebaser.Begin(ctx)

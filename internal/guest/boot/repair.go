@@ -56,7 +56,7 @@ func (b *worker) repairOnce(ctx context.Context, round int) error {
 	if b.prep.cloned != nil {
 		// Files that validation left are not the agent's work.
 		b.Repo.StopSaving(ctx)
-		if err := b.Repo.RecordSetupFiles(ctx); err != nil {
+		if _, err := b.Repo.RecordSetupFiles(ctx); err != nil {
 			b.Rec.Warn(fmt.Sprintf("files that validation left in the work tree may be taken for the agent's work: %v", err))
 		}
 		b.committed = false

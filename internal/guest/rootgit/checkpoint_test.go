@@ -237,7 +237,7 @@ func TestSetupsLeftoversAreNotWritten(t *testing.T) {
 	} {
 		f.write(t, path, content)
 	}
-	if err := f.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
+	if _, err := f.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ws := f.Repos.Workspace
@@ -279,18 +279,25 @@ func TestSetupsLeftoversAreNotWritten(t *testing.T) {
 // `git add -A` of the agent takes no file that setup left, and nothing that is added to a directory of packages.
 func TestAgentsGitIgnoresSetupsLeftovers(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, map[string]string{"tracked": "1", "web/page": "x"})
+	f := newFixture(t, map[string]string{"tracked": "1", "web/page": "x", "a [b]\"": "1", "both": "1"})
 	ws := f.Repos.Workspace
+	for _, path := range []string{"tracked", "a [b]\"", "both", "clone/file"} {
+		f.write(t, path, "setup")
+	}
+	gittest.Git(t, filepath.Join(ws, "clone"), "init", "-q")
 	for _, path := range []string{"lock [1]", ".pnpm-store/v10/a", "node_modules/a/a", "web/.venv/b", "vendor/bundle/c", "target/d", "gen/e", "cache/CACHEDIR.TAG"} {
 		f.write(t, path, "setup")
 	}
 	for i := range tree.ManyFiles {
 		f.write(t, fmt.Sprintf("many/%d", i), "setup")
 	}
-	if err := f.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
+	if _, err := f.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"lock [1]", "node_modules/new/a", "web/.venv/new", "target/new", "many/new", "gen/new", "web/new", "vendor/own", "vendor/bundle/new", "cache/new"} {
+	if got := gittest.Git(t, ws, "status", "--porcelain"); got != "" {
+		t.Errorf("the agent's git shows %q", got)
+	}
+	for _, path := range []string{"both", "clone/new", "lock [1]", "node_modules/new/a", "web/.venv/new", "target/new", "many/new", "gen/new", "web/new", "vendor/own", "vendor/bundle/new", "cache/new"} {
 		f.write(t, path, "agent")
 		// The clock of files is coarse.
 		if later := time.Now().Add(time.Second); os.Chtimes(filepath.Join(ws, path), later, later) != nil {
@@ -299,14 +306,18 @@ func TestAgentsGitIgnoresSetupsLeftovers(t *testing.T) {
 	}
 	gittest.Git(t, ws, "add", "-A")
 	gittest.Git(t, ws, "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-q", "-m", "all")
-	if got := gittest.Git(t, ws, "diff", "--name-only", f.base, "HEAD"); got != "gen/new\nvendor/own\nweb/new" {
+	if got := gittest.Git(t, ws, "diff", "--name-only", f.base, "HEAD"); got != "both\ngen/new\nvendor/own\nweb/new" {
 		t.Errorf("the agent committed %q", got)
 	}
 	l := f.land(t)
-	if got := gittest.Git(t, ws, "diff", "--name-only", f.base, "HEAD"); l.Err != nil || got != "gen/new\nlock [1]\nvendor/own\nweb/new" {
+	if got := gittest.Git(t, ws, "diff", "--name-only", f.base, "HEAD"); l.Err != nil || got != "both\ngen/new\nlock [1]\nvendor/own\nweb/new" {
 		t.Errorf("%v: the branch has %q", l.Err, got)
 	}
-	for _, named := range []string{"lock [1]", "many/new, target/new"} {
+	gittest.Git(t, ws, "-c", tree.SetupFilter+"=", "add", "--renormalize", "tracked", "web")
+	if got := gittest.Git(t, ws, "diff", "--cached", "--name-only"); got != "tracked" {
+		t.Errorf("the agent staged %q", got)
+	}
+	for _, named := range []string{"lock [1]", "clone/new, many/new, target/new"} {
 		if got := f.seen(); !slices.ContainsFunc(got, func(e workorder.Event) bool {
 			return e.Type == workorder.EventWarning && strings.Contains(e.Text, named)
 		}) {
@@ -324,7 +335,7 @@ func TestCheckpointWithoutSetupsLeftovers(t *testing.T) {
 		f.write(t, "lock", "{}")
 		f.write(t, "tracked", "setup")
 		f.write(t, "both", "setup")
-		if err := f.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
+		if _, err := f.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -14,7 +14,7 @@ func TestSmallFirst(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, map[string]string{"README": "hello\n", "gone": "x"})
 	f.write(t, "setup", "left by setup")
-	if err := f.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
+	if _, err := f.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	f.write(t, "big", strings.Repeat("0123456789abcdef", tree.FirstFile/8))

@@ -428,7 +428,7 @@ func TestSetupsLeftoversAreNotTheAgents(t *testing.T) {
 	f.write(t, "package-lock.json", "{}")
 	f.write(t, "touched-later", "setup")
 	f.write(t, "tracked", "changed by setup")
-	if err := f.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
+	if _, err := f.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if l := f.land(t); l.Err != nil || len(l.Commits) != 0 || len(l.Warnings) != 0 {

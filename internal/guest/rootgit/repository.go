@@ -309,8 +309,8 @@ func (r *Repository) Recheckout(ctx context.Context) error {
 	return err
 }
 
-// RecordSetupFiles records the files that setup left in the work tree.
-func (r *Repository) RecordSetupFiles(ctx context.Context) error {
+// RecordSetupFiles records the files that setup left in the work tree, and returns tracked ones that the agent's git shows as unchanged.
+func (r *Repository) RecordSetupFiles(ctx context.Context) (hidden []string, err error) {
 	return r.Checkpoints.RecordSetupFiles(ctx)
 }
 

@@ -105,7 +105,7 @@ test -x .claude/hooks/lint.sh; ls -A . .claude; git status --porcelain`
 	if status := n.sh(t, "git status --porcelain"); status != "?? more\n" {
 		t.Errorf("status %q", status)
 	}
-	if err := n.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
+	if _, err := n.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -387,7 +387,7 @@ func TestSetupAndSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.sh(t, "echo setup >.claude/settings.json; echo lock >lock")
-	if err := n.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
+	if _, err := n.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := n.snap(t); got != tree {

@@ -23,29 +23,30 @@ const excludedDirs = "-dirs"
 
 func (s *Checkpointer) baselineFile() string { return filepath.Join(s.Repos.Dir, "baseline") }
 
-// RecordSetupFiles records how the work tree differs from HEAD now. Restored changes are the agent's work.
-func (s *Checkpointer) RecordSetupFiles(ctx context.Context) error {
+// RecordSetupFiles records how the work tree differs from HEAD now. It returns tracked files whose changes the agent's git does not
+// show. Restored changes are the agent's work.
+func (s *Checkpointer) RecordSetupFiles(ctx context.Context) (hidden []string, err error) {
 	if err := s.Ledger.Lock(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	defer s.Ledger.Unlock()
 	// The agent's git ignores settings that have the base's version.
 	if s.Ledger.Load() != nil || len(s.Ledger.Settings) == 0 {
 		t := s.Repos.Tree()
 		if dirty, err := t.Dirty(ctx); err != nil || !dirty {
-			return err
+			return nil, err
 		}
 	}
 	if err := s.Index.prepareSide(); err != nil {
-		return err
+		return nil, err
 	}
 	restored, err := s.RestoredPaths(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	named, err := s.Work.excludeDirs(ctx, s.Repos.Tree(), restored)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// Setup's files are in no commit of the task, except for an earlier attempt's work or a setting.
 	if len(restored) == 0 && len(s.Ledger.Settings) == 0 {
@@ -54,17 +55,17 @@ func (s *Checkpointer) RecordSetupFiles(ctx context.Context) error {
 		_, err = s.Index.stage(ctx, 0)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	noted := map[string]string{}
 	if err := changes(
 		ctx, s.Index.repo(), func(path, entry string) { noted[path] = entry }, "diff-index", "--cached", "--no-renames", "-z", "HEAD", "--",
 	); err != nil {
-		return err
+		return nil, err
 	}
 	base, err := s.Config.unchangedSinceBase(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for path := range base {
 		if base[path] {
@@ -86,9 +87,12 @@ func (s *Checkpointer) RecordSetupFiles(ctx context.Context) error {
 		os.WriteFile(s.baselineFile()+excludedDirs, []byte(strings.Join(named, "\x00")), 0o600),
 		os.WriteFile(s.baselineFile(), []byte(b.String()), 0o600),
 	); err != nil {
-		return fmt.Errorf("record the files of setup: %w", err)
+		return nil, fmt.Errorf("record the files of setup: %w", err)
 	}
-	return s.Work.exclude(ctx, untracked)
+	if err := s.Work.exclude(ctx, untracked); err != nil {
+		return nil, err
+	}
+	return s.Work.hideChanges(ctx, noted)
 }
 
 // isNew reports whether an entry of the record is a file that HEAD does not have.
@@ -107,7 +111,7 @@ var mixedDirs = []string{"target", "out"}
 // untracked file with each pattern.
 const ManyFiles = 200
 
-// excludeDirs makes git ignore directories of packages that setup made, also files that are added to them later. It returns
+// excludeDirs makes git ignore directories of packages and repositories that setup made, also files added to them later. It returns
 // those whose later files Commit names. A directory with restored files is none of them.
 func (t *WorkTree) excludeDirs(ctx context.Context, repo git.Repo, restored []string) (named []string, err error) {
 	var files []string
@@ -130,10 +134,14 @@ func (t *WorkTree) excludeDirs(ctx context.Context, repo git.Repo, restored []st
 	for _, file := range files {
 		top := ""
 		for i := range file {
-			if file[i] != '/' || i == len(file)-1 { // a repository inside the work tree is listed without its files
+			if file[i] != '/' {
 				continue
 			}
 			dir := file[:i+1]
+			if dir == file { // a repository inside the work tree is listed without its files
+				mixed[dir] = true
+				break
+			}
 			if top == "" && !tops[dir] {
 				continue
 			}
