@@ -23,6 +23,8 @@ var actionTools = map[string]struct{ tool, input string }{
 	"oven-sh/setup-bun":      {"bun", "bun-version"},
 	"ruby/setup-ruby":        {"ruby", "ruby-version"},
 	"shivammathur/setup-php": {"php", "php-version"},
+	"graalvm/setup-graalvm":  {"java", "java-version"},
+	"pdm-project/setup-pdm":  {"python", "python-version"},
 	"astral-sh/setup-uv":     {"uv", "version"},
 	"denoland/setup-deno":    {"deno", "deno-version"},
 }
@@ -64,14 +66,23 @@ func (d githubActions) action(j *job, file string, st *workflowStep, rows []*sco
 		return v
 	}
 	if uses == "actions/checkout" {
-		j.modules = j.modules || with(row, "repository") == "" && slices.Contains([]string{"true", "recursive"}, with(row, "submodules"))
+		other := with(row, "repository")
+		own := other == "" || strings.HasSuffix(strings.TrimSuffix(d.Remote, ".git"), "/"+other)
+		j.elsewhere = j.elsewhere || !own && with(row, "path") == ""
+		j.modules = j.modules || own && slices.Contains([]string{"true", "recursive"}, with(row, "submodules"))
 		return
 	}
 	if known, ok := actionTools[uses]; ok {
 		if known.tool == "php" {
 			d.extensions(j, at, with(row, "extensions"))
 		}
-		j.tool(at, known.tool, st.With[known.input].Value, rows)
+		version := st.With[known.input].Value
+		if name := with(row, known.input+"-file"); version == "" && versionFile.MatchString(name) {
+			if f := d.source.at(path.Clean(name)); f != nil {
+				version, at = strings.TrimSpace(f.text), f.line(0)
+			}
+		}
+		j.tool(at, known.tool, version, rows)
 		return
 	}
 	check, ok := actionChecks[uses]
@@ -100,6 +111,9 @@ func (d githubActions) action(j *job, file string, st *workflowStep, rows []*sco
 	j.commands = append(j.commands, c)
 }
 
+// versionFile is a file with a version and nothing else.
+var versionFile = regexp.MustCompile(`(?:^|/)\.(?:nvmrc|[a-z]+-version)$`)
+
 // installed returns the command that installs an action's program, or why there is none.
 func (c actionCheck) installed(version string, some bool) (install, why string) {
 	version = strings.TrimPrefix(version, "v")
@@ -123,6 +137,7 @@ func (j *job) tool(at Position, tool, input string, rows []*scope) {
 	var all []string
 	for _, s := range rows {
 		filled, known, _ := s.fill(input)
+		filled = filled[strings.LastIndex(filled, "\n")+1:] // of several, the last one is the default
 		if v := strings.TrimSuffix(plainVersion(filled), ".x"); known && v != "" && !slices.Contains(all, v) {
 			all = append(all, v)
 		}

@@ -42,8 +42,8 @@ func (p *plan) checks() {
 	for _, j := range p.jobs {
 		for i := range j.commands {
 			c := &j.commands[i]
-			gated = gated || c.kind.judges() && !j.aside
-			if !c.kind.judges() || !p.inProject(c) {
+			gated = gated || (c.kind.judges() || c.delegates(c.eco)) && !j.aside
+			if !c.kind.judges() || j.aside && p.parts[c.eco.name+":"+c.dir] == nil && len(p.order) > 0 || !p.inProject(c) {
 				continue
 			}
 			if c.eco == &makefiles && p.tested(c.dir) && (c.kind == kindTest || c.kind == kindCheck && c.tests) {
@@ -244,8 +244,12 @@ func extra(command string) string {
 }
 
 var (
-	testWord = regexp.MustCompile(`(?i)\b(?:tests?|ci)\b`)
-	testJob  = regexp.MustCompile(`(?i)test|^ci$|build`)
+	testWord = regexp.MustCompile(`(?i)(?:^|[\s/:_.-])(?:tests?|ci)(?:$|[\s/:_.-])`)
+	// argument is one that says nothing about what a command does.
+	argument = regexp.MustCompile(`\s(?:-\S+|\S+=\S*)`)
+	// handles is a command that does something with files or images, whatever they are called.
+	handles = regexp.MustCompile(`^(?:chmod|cp|curl|mkdir|mv|rm|sed|tar|unzip|wget|docker (?:build|buildx|cp|load|pull|push|save|tag))\s`)
+	testJob = regexp.MustCompile(`(?i)test|^ci$|build`)
 )
 
 // delegate finds the job that tests a part by a program that the sandbox does not use, or by a script.
@@ -256,14 +260,20 @@ func (p *plan) delegate(t *part) *job {
 		if j.aside || !testJob.MatchString(j.name) {
 			continue
 		}
-		for _, c := range j.commands {
-			other := c.kind == kindOther && (c.eco == t.eco || c.eco == nil) || c.kind == kindUnknown && testWord.MatchString(c.text)
-			if other && c.dir == t.d.dir {
+		for i := range j.commands {
+			c := &j.commands[i]
+			if c.delegates(t.eco) && c.dir == t.d.dir {
 				return j
 			}
 		}
 	}
 	return nil
+}
+
+// delegates reports whether a command may test an ecosystem by a program that the sandbox does not use, or by a script.
+func (c *step) delegates(eco *ecosystem) bool {
+	tests := testWord.MatchString(argument.ReplaceAllString(c.text, "")) && !handles.MatchString(c.text)
+	return c.kind == kindUnknown && tests || c.kind == kindOther && (tests || eco != nil && c.eco == eco)
 }
 
 func (p *plan) use(j *job) {

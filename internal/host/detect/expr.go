@@ -38,6 +38,22 @@ func (s *scope) fill(text string) (filled string, known, secret bool) {
 	return strings.TrimSpace(filled), known, secret
 }
 
+var (
+	shellVariable = regexp.MustCompile(`\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})`)
+	plainWord     = regexp.MustCompile(`^[\w./:@%+,=-]+$`)
+)
+
+// inShell replaces the variables of a line of a script that the workflow sets to plain words.
+func (s *scope) inShell(script, line string) string {
+	return shellVariable.ReplaceAllStringFunc(line, func(m string) string {
+		name := strings.Trim(m, "${}")
+		if v := s.env[name]; plainWord.MatchString(v) && !strings.Contains(script, name+"=") && !strings.Contains(line, "'") {
+			return v
+		}
+		return m
+	})
+}
+
 // holds reports whether a condition is true for a pull request or the default branch; conditions with unknown values are.
 func (s *scope) holds(condition string) bool {
 	condition = strings.TrimSpace(condition)

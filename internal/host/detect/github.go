@@ -270,6 +270,9 @@ func (d githubActions) job(file string, w *workflow, key, value *yaml.Node) *job
 	for i := range in.Steps {
 		d.step(j, file, w, &in, &in.Steps[i], linux, row)
 	}
+	if j.elsewhere {
+		return nil
+	}
 	return j
 }
 
@@ -367,6 +370,7 @@ func (d githubActions) known(j *job, file string, st *workflowStep, row *scope) 
 	}
 	for _, line := range lines {
 		filled, all, hidden := row.fill(line)
+		filled = row.inShell(content, filled)
 		secret = secret || hidden
 		if m := setsVariable.FindStringSubmatch(filled); all && m != nil {
 			j.env = append([]Var{{m[1], m[2], Position{File: file, Line: st.Run.Line}}}, j.env...)

@@ -18,6 +18,8 @@ type job struct {
 	services []Service
 	commands []step
 	modules  bool // it checks out submodules
+	// elsewhere reports that it works in another repository.
+	elsewhere bool
 }
 
 // step is a command of a job.

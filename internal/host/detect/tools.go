@@ -66,6 +66,7 @@ var singleVersions = []struct{ file, tool string }{
 
 var (
 	toolLine    = regexp.MustCompile(`(?m)^([a-z][a-z-]*)[ \t]+(\S+)`)
+	sdkmanLine  = regexp.MustCompile(`(?m)^([a-z]+)=(\S+)`)
 	miseLine    = regexp.MustCompile(`(?m)^"?([a-z][a-z0-9-]*)"?\s*=\s*"([^"\n]+)"`)
 	rustTOML    = regexp.MustCompile(`(?m)^\s*channel\s*=\s*"([^"\n]+)"`)
 	miseTable   = regexp.MustCompile(`(?ms)^\[tools\][ \t]*\n(.*?)(?:^\[|\z)`)
@@ -98,6 +99,9 @@ func versionFiles(d *detector) {
 	}
 	if f := d.open(".tool-versions"); f != nil {
 		named(f, 0, f.text, toolLine)
+	}
+	if f := d.open(".sdkmanrc"); f != nil {
+		named(f, 0, f.text, sdkmanLine)
 	}
 	if f := d.first("mise.toml", ".mise.toml"); f != nil {
 		if m := miseTable.FindStringSubmatchIndex(f.text); m != nil {
