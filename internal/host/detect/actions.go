@@ -78,7 +78,7 @@ func (d githubActions) action(j *job, file string, st *workflowStep, rows []*sco
 		}
 		version := st.With[known.input].Value
 		if name := with(row, known.input+"-file"); version == "" && versionFile.MatchString(name) {
-			if f := d.source.at(path.Clean(name)); f != nil {
+			if f := d.at(path.Clean(name)); f != nil {
 				version, at = strings.TrimSpace(f.text), f.line(0)
 			}
 		}

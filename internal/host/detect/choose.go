@@ -66,8 +66,8 @@ func (p *plan) checks() {
 	}
 	if len(p.chosen) == 0 {
 		for _, t := range append(p.order, &part{eco: &makefiles, d: p.detector}) {
-			if j := p.delegate(t); j != nil && len(p.chosen) == 0 {
-				p.chosen, p.prior[j] = []*job{j}, len(j.commands)
+			if j, i := p.delegate(t); j != nil && len(p.chosen) == 0 {
+				p.chosen, p.prior[j] = []*job{j}, i
 				p.use(j)
 			}
 		}
@@ -139,7 +139,7 @@ func (p *plan) choose(t *part, k kind, gated bool) (chosen []found) {
 		p.omit(f.at, f.command, "a command of a job runs it with others")
 		return nil
 	case k == kindVet:
-	case gated && t.eco != &python:
+	case gated && (t.eco != &python || k == kindLint && !t.d.named("ruff") && !p.named("ruff")):
 		p.omit(f.at, f.command, "no job of a pull request runs it")
 		return nil
 	case k == kindBuild && slices.ContainsFunc(outputs, func(o string) bool { return p.isDir(path.Join(t.d.dir, o)) }):
@@ -164,6 +164,15 @@ func (p *plan) joined(t *part, k kind) bool {
 	})
 }
 
+// named reports whether a file of those that run checks names a program.
+func (d *detector) named(program string) bool {
+	runs := strings.Fields(".pre-commit-config.yaml tox.ini noxfile.py Makefile Justfile justfile Taskfile.yml Taskfile.yaml")
+	return slices.ContainsFunc(runs, func(name string) bool {
+		f := d.open(name)
+		return f != nil && strings.Contains(f.text, program)
+	})
+}
+
 // outputs are directories that builds write, and that a repository should not have.
 var outputs = []string{"dist", "build", "out"}
 
@@ -175,7 +184,7 @@ func (p *plan) chooseTest(t *part, usual int, whole, narrow []found, take func(f
 	}
 	// A script is the project's own word for its tests; another runner in a job only says what they need.
 	replaces := func(c found) bool {
-		return usual < 0 || t.eco != &node || c.task && strings.HasPrefix(c.text, t.label+" ")
+		return usual < 0 || t.eco != &node || c.task && strings.HasPrefix(c.text, t.label+" ") && strings.HasPrefix(c.tool, "test")
 	}
 	heavy := func(c found) bool { return len(c.job.services) > 0 }
 	isLight := func(c found) bool { return !heavy(c) && !c.job.aside && unitOnly.MatchString(c.text) }
@@ -207,11 +216,14 @@ func (p *plan) chooseTest(t *part, usual int, whole, narrow []found, take func(f
 	case usual >= 0:
 		drop(narrow, "it covers a part of the tests")
 		f := t.checks[usual]
-		if j := p.delegate(t); j != nil {
+		if i := slices.IndexFunc(narrow, func(c found) bool { return !c.job.aside && c.task && t.d.runs(f.command, c.text, 0) }); i >= 0 {
+			c := choose(narrow[i])
+			f.env, f.job, f.i = c.env, c.job, c.i
+		} else if j, i := p.delegate(t); j != nil {
 			p.chosen = append(p.chosen, j)
-			p.prior[j] = len(j.commands)
+			p.prior[j] = i
 			p.use(j)
-			f.job = j
+			f.env, f.job = j.commands[i].env, j
 		} else if i := slices.IndexFunc(narrow, func(c found) bool { return !c.job.aside }); t.covers != nil && i >= 0 {
 			choose(narrow[i])
 		}
@@ -241,39 +253,6 @@ func extra(command string) string {
 		return strings.ToLower(m[1])
 	}
 	return "part"
-}
-
-var (
-	testWord = regexp.MustCompile(`(?i)(?:^|[\s/:_.-])(?:tests?|ci)(?:$|[\s/:_.-])`)
-	// argument is one that says nothing about what a command does.
-	argument = regexp.MustCompile(`\s(?:-\S+|\S+=\S*)`)
-	// handles is a command that does something with files or images, whatever they are called.
-	handles = regexp.MustCompile(`^(?:chmod|cp|curl|mkdir|mv|rm|sed|tar|unzip|wget|docker (?:build|buildx|cp|load|pull|push|save|tag))\s`)
-	testJob = regexp.MustCompile(`(?i)test|^ci$|build`)
-)
-
-// delegate finds the job that tests a part by a program that the sandbox does not use, or by a script.
-func (p *plan) delegate(t *part) *job {
-	jobs := slices.Clone(p.jobs)
-	slices.SortStableFunc(jobs, func(a, b *job) int { return cmp.Compare(len(a.services), len(b.services)) })
-	for _, j := range jobs {
-		if j.aside || !testJob.MatchString(j.name) {
-			continue
-		}
-		for i := range j.commands {
-			c := &j.commands[i]
-			if c.delegates(t.eco) && c.dir == t.d.dir {
-				return j
-			}
-		}
-	}
-	return nil
-}
-
-// delegates reports whether a command may test an ecosystem by a program that the sandbox does not use, or by a script.
-func (c *step) delegates(eco *ecosystem) bool {
-	tests := testWord.MatchString(argument.ReplaceAllString(c.text, "")) && !handles.MatchString(c.text)
-	return c.kind == kindUnknown && tests || c.kind == kindOther && (tests || eco != nil && c.eco == eco)
 }
 
 func (p *plan) use(j *job) {

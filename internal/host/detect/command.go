@@ -237,9 +237,11 @@ var missing = regexp.MustCompile(`(?:^|[\s;&(@/])(` +
 func (d *detector) classify(text string, depth int) verdict {
 	v := d.byWords(text, depth)
 	if depth == 0 && (v.kind.judges() || v.kind == kindPrepare) {
-		if why := d.harm(text); why != "" {
+		runs := map[string]bool{}
+		if why := d.harmOf(text, runs); why != "" {
 			v.refuse(why)
 		}
+		v.packages = append(slices.Clip(v.packages), clients(runs)...)
 	}
 	return v
 }
@@ -279,11 +281,7 @@ func (d *detector) byWords(text string, depth int) verdict {
 		}
 	}
 	if prepares(d, text) {
-		v := verdict{kind: kindPrepare, command: strings.TrimSuffix(plainDir.ReplaceAllString(text, "mkdir -p "), " --with-deps")}
-		if strings.HasPrefix(text, "psql ") || strings.HasPrefix(text, "createdb ") {
-			v.packages = []string{"postgresql-client"}
-		}
-		return v
+		return verdict{kind: kindPrepare, command: strings.TrimSuffix(plainDir.ReplaceAllString(text, "mkdir -p "), " --with-deps")}
 	}
 	if m := missing.FindStringSubmatch(text); m != nil {
 		return verdict{kind: kindOther, why: m[1] + " is not in the sandbox"}
@@ -348,7 +346,7 @@ var taskKinds = []struct {
 	{taskName(`tests? units? e2e integration spec`), kindTest, true},
 	{regexp.MustCompile(`^build(?:[:_-](?:all|prod|production|ci|types|dts|lib|package))?$`), kindBuild, false},
 	{regexp.MustCompile(`^(?:check|verify|validate|ci)$`), kindCheck, false},
-	{taskName(`generate gen codegen prepare compile db migrate migration seed setup prisma bootstrap deps proto init
+	{taskName(`generate gen codegen prepare prepack pre-?build stub compile db migrate migration seed setup prisma bootstrap deps proto init
 		vendor`), kindPrepare, false},
 }
 
@@ -381,6 +379,9 @@ func (d *detector) task(eco *ecosystem, text, name, content string, depth int) v
 			d.inner(&v, c.text, depth)
 		}
 	}
+	if v.kind == kindUnknown && eco == &node {
+		d.byContent(&v, content, handed(text, name), depth)
+	}
 	switch {
 	case empty && v.kind.judges():
 		v.refuse(reasonPlaceholder)
@@ -392,6 +393,17 @@ func (d *detector) task(eco *ecosystem, text, name, content string, depth int) v
 
 func (v *verdict) refuse(why string) { *v = verdict{eco: v.eco, kind: kindRefused, why: why} }
 
+// byContent judges a script whose name says nothing by its one command.
+func (d *detector) byContent(v *verdict, content, args string, depth int) {
+	commands := script(content, d.dir, Position{})
+	if len(commands) != 1 || commands[0].complex || commands[0].dir != d.dir || depth == maxTaskDepth {
+		return
+	}
+	if inner := d.classify(commands[0].text+args, depth+1); inner.eco == v.eco && inner.kind.judges() {
+		v.kind, v.narrow, v.why = inner.kind, inner.narrow, ""
+	}
+}
+
 // inner adds what a command of a task says of it.
 func (d *detector) inner(v *verdict, text string, depth int) {
 	if depth == maxTaskDepth {
@@ -400,10 +412,11 @@ func (d *detector) inner(v *verdict, text string, depth int) {
 	inner := d.classify(text, depth+1)
 	program := missing.FindStringSubmatch(text)
 	made := v.eco == &makefiles && v.kind.judges()
+	lacks := v.eco == &node && v.kind.judges() && program != nil && strings.HasPrefix(text, program[1]) && !d.manifest().brings(program[1])
 	switch {
 	case inner.kind == kindRefused && inner.why != reasonRewrites && inner.why != reasonPlaceholder:
 		v.refuse(inner.why)
-	case made && program != nil:
+	case (made || lacks) && program != nil:
 		*v = verdict{eco: v.eco, kind: kindOther, why: program[1] + " is not in the sandbox"}
 	case made && inner.eco != nil && (inner.kind == v.kind || v.kind == kindCheck && inner.kind == kindTest):
 		v.eco, v.kind, v.narrow = inner.eco, inner.kind, v.narrow || inner.narrow

@@ -3,6 +3,7 @@ package detect
 import (
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -125,11 +126,49 @@ func (d *detector) harmOf(content string, seen map[string]bool) string {
 	return ""
 }
 
+// clientPackages have the programs that reach databases, which the machines of pipelines have.
+var clientPackages = []struct {
+	program *regexp.Regexp
+	name    string
+}{
+	{regexp.MustCompile(`^(?:psql|createdb|dropdb|pg_dump|pg_isready)(?:\s|$)`), "postgresql-client"},
+	{regexp.MustCompile(`^(?:mysql|mysqladmin|mysqldump)(?:\s|$)`), "default-mysql-client"},
+	{regexp.MustCompile(`^redis-cli(?:\s|$)`), "redis-tools"},
+	{regexp.MustCompile(`^sqlite3(?:\s|$)`), "sqlite3"},
+}
+
+// clients are the packages of the programs that commands run.
+func clients(commands map[string]bool) (packages []string) {
+	for _, p := range clientPackages {
+		if slices.ContainsFunc(sortedKeys(commands), p.program.MatchString) {
+			packages = append(packages, p.name)
+		}
+	}
+	return packages
+}
+
+// runs reports whether a command runs the script of another one, by itself or by others.
+func (d *detector) runs(command, other string, depth int) bool {
+	script, _, _ := nodeTask(d, other)
+	return slices.ContainsFunc(d.reached(command), func(content string) bool {
+		return slices.ContainsFunc(pieces(content), func(c string) bool {
+			name, _, ok := nodeTask(d, c)
+			return ok && (name == script || depth < maxTaskDepth && d.runs(c, other, depth+1))
+		})
+	})
+}
+
 var (
 	shellFile = regexp.MustCompile(`^(?:(?:ba|z|da)?sh (?:-\w+ )*|\. |source )?(?:\./)?([\w./-]+)(?:\s|$)`)
 	runners   = regexp.MustCompile(`^(?:npm-run-all2?|run-s|run-p|concurrently|wireit|bun run|pnpm run)\s`)
 	scriptArg = regexp.MustCompile(`^(?:(?:npm|pnpm|yarn|bun):)?([\w.:*/-]+)$`)
 )
+
+// handed are the arguments that a task hands to its last command.
+func handed(command, name string) string {
+	_, args, _ := strings.Cut(command, name)
+	return strings.Replace(args, " -- ", " ", 1)
+}
 
 // reached are the scripts that a command runs: tasks with what runs before and after them, and files of the repository.
 func (d *detector) reached(command string) (all []string) {
@@ -142,8 +181,7 @@ func (d *detector) reached(command string) (all []string) {
 		if !ok {
 			continue
 		}
-		_, args, _ := strings.Cut(command, name) // a task hands them to its last command
-		all = append(all, strings.TrimSpace(content)+" "+strings.TrimPrefix(args, " --"))
+		all = append(all, strings.TrimSpace(content)+handed(command, name))
 		if eco == &node {
 			all = append(all, d.manifest().Scripts["pre"+name], d.manifest().Scripts["post"+name])
 		}

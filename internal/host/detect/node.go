@@ -43,7 +43,7 @@ var node = ecosystem{
 
 // nodePart are arguments that select some of the tests.
 var nodePart = regexp.MustCompile(`\s` +
-	among("-t -g -f --grep --testNamePattern --testPathPattern --project --test-name-pattern --typecheck.only") + `(?:[= ]|$)|` +
+	among("bench -t -g -f --grep --testNamePattern --testPathPattern --project --test-name-pattern --typecheck.only") + `(?:[= ]|$)|` +
 	`\s[\w./*-]*(?:unit|e2e|integration)[\w./*-]*`)
 
 type packageJSON struct {
@@ -58,6 +58,13 @@ type packageJSON struct {
 
 func (p *packageJSON) depends(name string) bool {
 	return p.Dependencies[name] != nil || p.DevDependencies[name] != nil
+}
+
+// brings reports whether a dependency may bring a program.
+func (p *packageJSON) brings(program string) bool {
+	return slices.ContainsFunc(append(sortedKeys(p.Dependencies), sortedKeys(p.DevDependencies)...), func(name string) bool {
+		return strings.HasPrefix(path.Base(name), program)
+	})
 }
 
 // manifest returns the directory's package.json; an empty one if it is absent or invalid.

@@ -1,0 +1,40 @@
+package detect
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+)
+
+var (
+	testWord = regexp.MustCompile(`(?i)(?:^|[\s/:_.-])(?:tests?|ci)(?:$|[\s/:_.-])`)
+	// argument is one that says nothing about what a command does.
+	argument = regexp.MustCompile(`\s(?:-\S+|\S+=\S*)`)
+	// handles is a command that does something with files or images, whatever they are called.
+	handles = regexp.MustCompile(`^(?:chmod|cp|curl|mkdir|mv|rm|sed|tar|unzip|wget|docker (?:build|buildx|cp|load|pull|push|save|tag))\s`)
+	testJob = regexp.MustCompile(`(?i)test|^ci$|build`)
+)
+
+// delegate finds the job, and its command, that tests a part by a program that the sandbox does not use, or by a script.
+func (p *plan) delegate(t *part) (*job, int) {
+	jobs := slices.Clone(p.jobs)
+	slices.SortStableFunc(jobs, func(a, b *job) int { return cmp.Compare(len(a.services), len(b.services)) })
+	for _, j := range jobs {
+		if j.aside || !testJob.MatchString(j.name) {
+			continue
+		}
+		for i := range j.commands {
+			c := &j.commands[i]
+			if c.delegates(t.eco) && c.dir == t.d.dir {
+				return j, i
+			}
+		}
+	}
+	return nil, 0
+}
+
+// delegates reports whether a command may test an ecosystem by a program that the sandbox does not use, or by a script.
+func (c *step) delegates(eco *ecosystem) bool {
+	tests := testWord.MatchString(argument.ReplaceAllString(c.text, "")) && !handles.MatchString(c.text)
+	return c.kind == kindUnknown && tests || c.kind == kindOther && (tests || eco != nil && c.eco == eco)
+}
