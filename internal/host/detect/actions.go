@@ -34,20 +34,26 @@ type actionCheck struct{ command, args, usual, install string }
 // actionChecks are actions that check by themselves: the command, with the input that has its arguments, and how it is installed.
 // An action without a command installs a program that setup has no short way to install.
 var actionChecks = map[string]actionCheck{
-	"astral-sh/ruff-action":          {"ruff", "args", "check", "pip install ruff=="},
-	"chartboost/ruff-action":         {"ruff", "args", "check", "pip install ruff=="},
-	"psf/black":                      {"black", "options", "--check .", "pip install black=="},
-	"golangci/golangci-lint-action":  {"golangci-lint run", "args", "", "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v"},
-	"dominikh/staticcheck-action":    {"staticcheck", "", "./...", "honnef.co/go/tools/cmd/staticcheck@"},
-	"biomejs/setup-biome":            {},
-	"pre-commit/action":              {},
-	"crate-ci/typos":                 {},
-	"ludeeus/action-shellcheck":      {},
-	"reviewdog/action-golangci-lint": {},
-	"actions-rs/clippy-check":        {},
-	"super-linter/super-linter":      {},
-	"jakebailey/pyright-action":      {},
+	"astral-sh/ruff-action":              {"ruff", "args", "check", "pip install ruff=="},
+	"chartboost/ruff-action":             {"ruff", "args", "check", "pip install ruff=="},
+	"psf/black":                          {"black", "options", "--check .", "pip install black=="},
+	"golangci/golangci-lint-action":      {"golangci-lint run", "args", "", golangci},
+	"dominikh/staticcheck-action":        {"staticcheck", "", "./...", "honnef.co/go/tools/cmd/staticcheck"},
+	"microsoft/playwright-github-action": {"npx playwright install --with-deps", "", "", ""},
+	"pre-commit/action":                  {},
+	"crate-ci/typos":                     {},
+	"ludeeus/action-shellcheck":          {},
+	"reviewdog/action-golangci-lint":     {},
+	"actions-rs/clippy-check":            {},
+	"super-linter/super-linter":          {},
+	"jakebailey/pyright-action":          {},
 }
+
+const (
+	golangci     = "github.com/golangci/golangci-lint/v2/cmd/golangci-lint"
+	biome        = "@biomejs/biome"
+	biomeInstall = `npm install --global --prefix "$HOME/.local" ` + biome
+)
 
 // action takes the versions and checks of an action.
 func (d githubActions) action(j *job, file string, st *workflowStep, rows []*scope, row *scope) {
@@ -85,6 +91,17 @@ func (d githubActions) action(j *job, file string, st *workflowStep, rows []*sco
 		j.tool(at, known.tool, version, rows)
 		return
 	}
+	if uses == "biomejs/setup-biome" {
+		install := biomeInstall
+		if v := with(row, "version"); plainNumber.MatchString(v) {
+			install += "@" + v
+		} else if d.manifest().depends(biome) { // the action takes the same version
+			install = ""
+		}
+		d.programs = append(d.programs, biome)
+		j.biome = &install
+		return
+	}
 	check, ok := actionChecks[uses]
 	if !ok || j.aside {
 		why := "the action is not known"
@@ -98,7 +115,8 @@ func (d githubActions) action(j *job, file string, st *workflowStep, rows []*sco
 		text: strings.TrimSpace(check.command + " " + cmp.Or(with(row, check.args), check.usual)),
 		dir:  cmp.Or(with(row, "working-directory"), "."), at: at,
 	}}
-	install, why := check.installed(with(row, "version"), with(row, "only-new-issues") == "true")
+	_, release, _ := strings.Cut(st.Uses.Value, "@")
+	install, why := d.installs(check, with(row, "version"), release, with(row, "only-new-issues") == "true")
 	switch {
 	case why != "":
 		j.leave(file, st, why)
@@ -114,22 +132,40 @@ func (d githubActions) action(j *job, file string, st *workflowStep, rows []*sco
 // versionFile is a file with a version and nothing else.
 var versionFile = regexp.MustCompile(`(?:^|/)\.(?:nvmrc|[a-z]+-version)$`)
 
-// installed returns the command that installs an action's program, or why there is none.
-func (c actionCheck) installed(version string, some bool) (install, why string) {
-	version = strings.TrimPrefix(version, "v")
-	exact := plainNumber.MatchString(version)
+var (
+	goVersion = regexp.MustCompile(`^v?([0-9]+(?:\.[0-9]+)*)$`)
+	// golangciTwo is in configurations of golangci-lint 2.
+	golangciTwo = regexp.MustCompile(`(?m)^version:\s*["']?2`)
+)
+
+// installs returns the command that installs an action's program, or why there is none. some says that only new findings count.
+func (d githubActions) installs(c actionCheck, version, release string, some bool) (install, why string) {
 	switch {
 	case c.command == "", some:
 		return "", "the sandbox does not have its program; a project file can install it under setup"
+	case c.install == "":
+		return "", ""
 	case strings.HasPrefix(c.install, "pip "):
-		if !exact {
-			return strings.TrimSuffix(c.install, "=="), ""
+		if version = strings.TrimPrefix(version, "v"); plainNumber.MatchString(version) {
+			return c.install + version, ""
 		}
-		return c.install + version, ""
-	case !exact, strings.HasPrefix(version, "1."): // the module of golangci-lint 1 is another one
-		return "", "nothing says which version; a project file can install it under setup"
+		return strings.TrimSuffix(c.install, "=="), ""
 	}
-	return `GOBIN="$HOME/.local/bin" go install ` + c.install + version, ""
+	program, query := c.install, "latest"
+	if m := goVersion.FindStringSubmatch(version); m != nil {
+		query = m[1]
+	}
+	if program == golangci {
+		config := d.first(".golangci.yml", ".golangci.yaml")
+		switch v := goVersion.FindStringSubmatch(release); {
+		case strings.HasPrefix(query, "1."), query == "latest" && v != nil && versionrange.Compare(v[1], "7") < 0:
+			program = strings.Replace(program, "/v2/", "/", 1)
+		case query == "latest" && v == nil && (config == nil || !golangciTwo.MatchString(config.text)):
+			return "", "nothing says which version; a project file can install it under setup"
+		}
+		query = strings.Replace("v"+query, "vlatest", "latest", 1)
+	}
+	return `GOBIN="$HOME/.local/bin" go install ` + program + "@" + query, ""
 }
 
 // tool adds the versions of a tool that the rows of a job install.

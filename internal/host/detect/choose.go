@@ -6,8 +6,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 // candidates lists the commands of jobs for a kind of check of a part, the simplest job first.
@@ -50,7 +48,9 @@ func (p *plan) checks() {
 				c.kind, c.why = kindUnknown, "the tests of the ecosystem run without it"
 				continue
 			}
-			p.part(c.eco, c.dir)
+			if p.part(c.eco, c.dir); p.parts[c.eco.name+":"+c.dir].broken {
+				c.kind, c.why = kindOther, "a manifest of its directory cannot be read"
+			}
 		}
 	}
 	if !slices.ContainsFunc(p.order, func(t *part) bool { return len(t.checks) > 0 }) && p.present(&makefiles) {
@@ -290,111 +290,5 @@ func (t *part) flags(p *plan) {
 		for i := range t.setup {
 			t.setup[i].Text = strings.Replace(add(t.setup[i].Text), "go mod download -tags", "go mod download # -tags", 1)
 		}
-	}
-}
-
-// name names the checks and adds them to the draft.
-func (p *plan) name() {
-	testing := map[string]int{}
-	for _, t := range p.order {
-		if slices.ContainsFunc(t.checks, func(f found) bool { return f.kind == kindTest && !f.narrow }) {
-			testing[t.d.dir]++
-		}
-	}
-	for _, t := range p.order {
-		// A build that a job runs before the tests brings what they need.
-		slices.SortStableFunc(t.checks, func(a, b found) int {
-			if a.job != nil && a.job == b.job && (a.kind == kindBuild || b.kind == kindBuild) && t.eco == &node {
-				return cmp.Compare(a.i, b.i)
-			}
-			return 0
-		})
-		for _, f := range t.checks {
-			if p.repeats(t, f) {
-				p.omit(f.at, f.command, "it only runs other checks")
-				continue
-			}
-			name := string(f.kind)
-			if f.narrow {
-				name += "-" + f.tool
-			} else if f.kind == kindTest && testing[t.d.dir] > 1 {
-				name += "-" + t.label
-			}
-			p.check(f.at, t.d.dir, name, f.tool, p.withEnv(t, f))
-			p.need(f.at, f.packages...)
-		}
-	}
-}
-
-// severalTasks runs tasks by their names.
-var severalTasks = regexp.MustCompile(`^(?:npm-run-all2?|run-s|run-p)((?: [\w:.-]+)+)$`)
-
-// repeats reports whether a check is a task that only runs tasks which are checks themselves.
-func (p *plan) repeats(t *part, f found) bool {
-	task := t.eco.hooks().task
-	if task == nil || !f.task {
-		return false
-	}
-	own, content, _ := task(t.d, f.command)
-	checked := func(name string) bool {
-		return name != own && slices.ContainsFunc(t.checks, func(other found) bool {
-			other.command, _, _ = task(t.d, other.command)
-			return other.task && other.command == name
-		})
-	}
-	commands := script(content, t.d.dir, Position{})
-	return len(commands) > 0 && !slices.ContainsFunc(commands, func(c command) bool {
-		name, _, named := task(t.d, c.text)
-		names := []string{name}
-		if m := severalTasks.FindStringSubmatch(c.text); m != nil {
-			names, named = strings.Fields(m[1]), true
-		}
-		return c.complex || !named || slices.ContainsFunc(names, func(n string) bool { return !checked(n) })
-	})
-}
-
-// withEnv is the command of a check with the variables of its step, where the whole task has no such variables.
-func (p *plan) withEnv(t *part, f found) string {
-	words := ""
-	if strings.HasPrefix(f.command, "make ") && p.parts[python.name+":"+t.d.dir] != nil {
-		words = `PATH="` + t.d.venv() + `/bin:$PATH" `
-	}
-	if f.kind == kindTest {
-		return words + f.command
-	}
-	for _, v := range f.env {
-		if !idleVariable.MatchString(v.Name) && !strings.Contains(v.Value, "\n") {
-			words += v.Name + "=" + text.Shell(v.Value) + " "
-		}
-	}
-	if words != "" && strings.Contains(f.command, " && ") {
-		words = "export " + words + "&& "
-	}
-	return words + f.command
-}
-
-// check adds a check under a free name.
-func (p *plan) check(at Position, dir, name, tool, command string) {
-	command = in(dir, command)
-	taken := func(name string) bool {
-		return slices.ContainsFunc(p.Validate, func(c Check) bool { return c.Name == name })
-	}
-	if dir != "." {
-		name = shortName(dir + "-" + name)
-	}
-	if taken(name) && strings.HasPrefix(tool, name) {
-		name = tool
-	} else if taken(name) {
-		name = shortName(name + "-" + tool)
-	}
-	same := slices.ContainsFunc(p.Validate, func(c Check) bool { return c.Command == command })
-	switch {
-	case same:
-	case taken(name):
-		p.omit(at, command, "another check has its name, %s", name)
-	case len(p.Validate) == maxList || !usable(command):
-		p.omit(at, command, "it is too long, has characters that cannot be printed, or is after the first %d", maxList)
-	default:
-		p.Validate = append(p.Validate, Check{name, command, at})
 	}
 }

@@ -343,7 +343,11 @@ func (d githubActions) run(j *job, file string, w *workflow, in *workflowJob, st
 	content, secret := d.known(j, file, st, &inner)
 	for _, c := range script(content, dir, at) {
 		c.env = append(c.env, env...)
-		j.commands = append(j.commands, step{command: c, secret: secret || needs, foreign: aptSource.MatchString(content)})
+		s := step{command: c, secret: secret || needs, foreign: aptSource.MatchString(content)}
+		if j.biome != nil && strings.HasPrefix(c.text, "biome ") {
+			s.biome, s.install = true, *j.biome
+		}
+		j.commands = append(j.commands, s)
 	}
 }
 

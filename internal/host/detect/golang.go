@@ -41,7 +41,7 @@ type goFiles struct{ *detector }
 
 func readGo(from *detector, p *part) {
 	d := goFiles{from}
-	packages := d.workspace()
+	packages := d.workspace(p)
 	f := d.open("go.mod")
 	if packages[0] != "./..." {
 		f = d.open("go.work")
@@ -51,6 +51,7 @@ func readGo(from *detector, p *part) {
 	}
 	if _, err := modfile.ParseLax(f.name, []byte(f.text), nil); err != nil && packages[0] == "./..." {
 		d.omit(Position{File: f.name}, f.name, "%v", err)
+		p.broken = true
 		return
 	}
 	at := f.find(goLine)
@@ -78,13 +79,13 @@ func readGo(from *detector, p *part) {
 }
 
 // workspace returns the packages of all modules of a workspace, which `./...` at its root does not cover.
-func (d goFiles) workspace() (packages []string) {
+func (d goFiles) workspace(p *part) (packages []string) {
 	f := d.open("go.work")
 	if f == nil {
 		return []string{"./..."}
 	}
 	work, err := modfile.ParseWork(f.name, []byte(f.text), nil)
-	if err != nil {
+	if p.broken = err != nil; p.broken {
 		d.omit(Position{File: f.name}, f.name, "%v", err)
 		return []string{"./..."}
 	}

@@ -23,9 +23,10 @@ var node = ecosystem{
 		{words: "xo", kind: kindLint, needs: "xo"},
 		{words: "standard", kind: kindLint, needs: "standard"},
 		{words: "oxlint", kind: kindLint, needs: "oxlint"},
-		{words: "biome ci", kind: kindLint, needs: "@biomejs/biome"},
-		{words: "biome check", kind: kindLint, needs: "@biomejs/biome"},
-		{words: "biome lint", kind: kindLint, needs: "@biomejs/biome"},
+		{words: "biome ci", kind: kindLint, needs: biome},
+		{words: "biome check", kind: kindLint, needs: biome},
+		{words: "biome lint", kind: kindLint, needs: biome},
+		{words: "biome format", kind: kindFormat, needs: biome},
 		{words: "prettier", kind: kindFormat, must: regexp.MustCompile(`\s(?:--check|-c|--list-different|-l)(?:\s|$)`), needs: "prettier"},
 		{words: "tsc", kind: kindTypecheck, must: regexp.MustCompile(`\s--noEmit(?:\s|$)`), needs: "typescript"},
 		{words: "npm ci", kind: kindInstall},
@@ -65,6 +66,10 @@ func (p *packageJSON) brings(program string) bool {
 	return slices.ContainsFunc(append(sortedKeys(p.Dependencies), sortedKeys(p.DevDependencies)...), func(name string) bool {
 		return strings.HasPrefix(path.Base(name), program)
 	})
+}
+
+func nodeHas(d *detector, program string) bool {
+	return d.manifest().depends(program) || slices.Contains(d.programs, program)
 }
 
 // manifest returns the directory's package.json; an empty one if it is absent or invalid.

@@ -154,6 +154,20 @@ func (p *plan) options(t *part) {
 	}
 }
 
+// dotnet has no convention: its checks are those of the pipelines.
+var dotnet = ecosystem{
+	name: "dotnet", files: strings.Fields("*.sln *.slnx *.csproj *.fsproj"),
+	rules: []rule{
+		{words: "dotnet test", kind: kindTest, drop: dotnetAfter, narrow: regexp.MustCompile(`\s--filter\b|\s\S*\.(?:cs|fs)proj\b`)},
+		{words: "dotnet build", kind: kindBuild, drop: dotnetAfter},
+		{words: "dotnet format", kind: kindFormat, must: regexp.MustCompile(`\s--verify-no-changes\b`)},
+		{words: "dotnet restore", kind: kindInstall},
+	},
+}
+
+// dotnetAfter are arguments of a command that comes after others.
+var dotnetAfter = regexp.MustCompile(`\s--no-(?:build|restore)\b`)
+
 // makefiles judge where no ecosystem does, or where a pipeline runs a target.
 var makefiles = ecosystem{
 	name: "make", files: makefileNames,

@@ -7,7 +7,7 @@ import (
 
 // ecosystems are in the order of setup and checks. Each has a file of its own.
 func ecosystems() []*ecosystem {
-	return []*ecosystem{&node, &deno, &golang, &python, &rust, &maven, &gradle, &ruby, &php, &elixir, &cmake, &makefiles}
+	return []*ecosystem{&node, &deno, &golang, &python, &rust, &maven, &gradle, &ruby, &php, &elixir, &cmake, &dotnet, &makefiles}
 }
 
 // part is an ecosystem in one directory.
@@ -19,6 +19,8 @@ type part struct {
 	checks []found
 	// covers reports whether a command covers all of the part; nil means that any whole command does.
 	covers func(command string) bool
+	// broken reports a manifest that its tools cannot read.
+	broken bool
 	// late adds setup that depends on what the chosen jobs install.
 	late func(jobs []*job)
 	all  string // for Go, the packages of all modules
@@ -97,7 +99,9 @@ func (s *source) manifestDirs() []string {
 				}
 				next = append(next, dir)
 				here := &detector{s, dir}
-				if slices.ContainsFunc(ecosystems(), func(e *ecosystem) bool { return e != &makefiles && e != &cmake && here.present(e) }) {
+				if slices.ContainsFunc(ecosystems(), func(e *ecosystem) bool {
+					return !slices.Contains([]*ecosystem{&makefiles, &cmake, &dotnet}, e) && here.present(e)
+				}) {
 					s.dirs = append(s.dirs, dir)
 				}
 			}

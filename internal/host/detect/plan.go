@@ -17,7 +17,8 @@ type job struct {
 	several  []string // tools of which its matrix has several versions
 	services []Service
 	commands []step
-	modules  bool // it checks out submodules
+	modules  bool    // it checks out submodules
+	biome    *string // how setup installs Biome, which the job has; empty if the manifest names it
 	// elsewhere reports that it works in another repository.
 	elsewhere bool
 }
@@ -28,6 +29,7 @@ type step struct {
 	secret  bool   // it needs a secret
 	foreign bool   // its script adds a source of packages
 	install string // how setup installs its program
+	biome   bool   // it runs Biome, which an action installs
 	used    bool   // a check or setup has it
 	whole   bool   // it is all of its line
 	parts   []kind // of the checks that it joins
@@ -105,6 +107,11 @@ func (p *plan) judge(c *step) {
 		c.verdict = verdict{why: reasonPlain}
 	case strings.HasPrefix(c.text, "sudo "):
 		refuse("it needs root")
+	case c.biome:
+		c.verdict = here.classify("npx "+c.text, 0)
+		if c.install != "" {
+			c.verdict.command = strings.Replace(c.verdict.command, "npx biome ", `"$HOME/.local/bin/biome" `, 1)
+		}
 	case c.install != "":
 		program, _, _ := strings.Cut(c.text, " ")
 		c.verdict = verdict{eco: &golang, kind: kindLint, tool: program, command: `"$HOME/.local/bin/` + program + `"` + c.text[len(program):]}
@@ -117,7 +124,7 @@ func (p *plan) judge(c *step) {
 	if other := map[*ecosystem]*ecosystem{&maven: &gradle, &gradle: &maven}[c.eco]; other != nil && len(p.checksOf(other, c.dir)) > 0 {
 		refuse("setup and checks use " + other.name)
 	}
-	if eco := c.eco; c.kind.judges() && eco != &python && eco != &makefiles && !here.present(eco) {
+	if eco := c.eco; c.kind.judges() && eco != &python && eco != &makefiles && eco != &dotnet && !here.present(eco) {
 		refuse("its directory has no " + eco.files[0])
 	}
 	if c.eco == &rust && strings.Contains(c.text, "--locked") && !here.has("Cargo.lock") {

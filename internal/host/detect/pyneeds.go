@@ -14,8 +14,10 @@ var (
 	tomlText    = regexp.MustCompile(`"([^"\n]+)"|'([^'\n]+)'`)
 )
 
+type needTable struct{ table, keys *regexp.Regexp }
+
 // needTables are the tables of pyproject.toml that list what tests need, and the keys of their lists.
-var needTables = []struct{ table, keys *regexp.Regexp }{
+var needTables = []needTable{
 	{groupTable, testGroup},
 	{regexp.MustCompile(`(?ms)^\[tool\.pdm\.dev-dependencies\][ \t]*\n(.*?)(?:^\[|\z)`), regexp.MustCompile(``)},
 	{
@@ -28,12 +30,16 @@ var needTables = []struct{ table, keys *regexp.Regexp }{
 var testGroup = regexp.MustCompile(`^(?:tests?|dev|testing)$`)
 
 // groups are the requirements of the lists that tests need: dependency groups (PEP 735), which pip reads itself only since 25.1, and
-// those of PDM and Hatch.
-func groups(project *file) (at Position, needs []string) {
+// those of PDM and Hatch. The extras of a project that pip cannot install are lists as well.
+func (p *pythonFiles) groups() (at Position, needs []string) {
+	project, tables := p.project, needTables
 	if project == nil {
 		return at, nil
 	}
-	for _, of := range needTables {
+	if !p.installable() {
+		tables = append(slices.Clone(tables), needTable{extras, testGroup})
+	}
+	for _, of := range tables {
 		for _, table := range of.table.FindAllStringSubmatchIndex(project.text, maxList) {
 			if at.Line == 0 {
 				at = project.line(table[0])

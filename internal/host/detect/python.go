@@ -71,7 +71,6 @@ var (
 	usesUnittest = regexp.MustCompile(`(?m)^(?:import|from) unittest\b`)
 	projectTable = regexp.MustCompile(`(?m)^\[(?:project|tool\.poetry)\]`)
 	buildTable   = regexp.MustCompile(`(?m)^\[build-system\]`)
-	testExtra    = regexp.MustCompile(`(?m)^(tests?|dev|testing)\s*=\s*\[`)
 	extras       = regexp.MustCompile(`(?ms)^\[project\.optional-dependencies\]\n(.*?)(?:^\[|\z)`)
 	extraNames   = regexp.MustCompile(`\[([\w,.-]+)\]`)
 	locksPytest  = regexp.MustCompile(`(?m)^name = "pytest"`)
@@ -144,15 +143,24 @@ func pythonHas(d *detector, program string) bool {
 		if d.open("poetry.lock") != nil { // Poetry installs all groups
 			lists = append(lists, poetryTable.FindAllString(p.project.text, maxList)...)
 		}
-		lists = append(lists, extras.FindStringSubmatch(p.project.text)...)
+		if d.open("uv.lock") != nil { // uv installs all extras
+			lists = append(lists, extras.FindStringSubmatch(p.project.text)...)
+		}
 	}
-	_, groups := groups(p.project)
+	if p.installable() {
+		_, extras := p.withExtras(d.pip)
+		lists = append(lists, extras)
+	}
+	_, groups := p.groups()
 	_, tox := p.tox()
 	return listed.MatchString(strings.Join(slices.Concat(lists, groups, tox), "\n"))
 }
 
 func readPython(d *detector, part *part) {
 	p := d.pythonFiles()
+	if part.broken = p.project == nil && d.has("pyproject.toml"); part.broken {
+		return
+	}
 	if p.project != nil {
 		if m := pythonLine.FindStringSubmatch(p.project.text); m != nil {
 			d.hint(hintManifest, p.project.find(pythonLine), "python", m[1])
@@ -276,14 +284,14 @@ func (p *pythonFiles) pip(part *part, own string, more []string) {
 		part.install(Position{File: f.name}, install+"-r "+name)
 		texts = append(texts, f.text)
 	}
-	if p.project != nil && buildTable.MatchString(p.project.text) && projectTable.MatchString(p.project.text) || p.has("setup.py") {
+	if p.installable() {
 		project, listed := p.withExtras(own)
 		texts = append(texts, listed)
 		part.install(at, install+"-e "+text.Shell(project))
 	} else if packages := p.packages(); packages != "" {
 		part.install(at, install+packages)
 	}
-	if at, needs := groups(p.project); len(needs) > 0 {
+	if at, needs := p.groups(); len(needs) > 0 {
 		part.install(at, install+text.Shell(needs...))
 		texts = append(texts, needs...)
 	}
@@ -308,22 +316,35 @@ func (p *pythonFiles) pip(part *part, own string, more []string) {
 	}
 }
 
-// withExtras is the project as an argument of pip, with the extras that tests need, and the text that lists them.
+// installable reports whether pip can install the project itself.
+func (p *pythonFiles) installable() bool {
+	return p.project != nil && buildTable.MatchString(p.project.text) && projectTable.MatchString(p.project.text) || p.has("setup.py")
+}
+
+// withExtras is the project as an argument of pip, with the extras that tests need, and the text of their lists.
 func (p *pythonFiles) withExtras(own string) (project, listed string) {
 	names := p.toxWords("extras")
-	if m := extraNames.FindStringSubmatch(own); m != nil {
+	for _, m := range extraNames.FindAllStringSubmatch(own, -1) {
 		names = append(names, strings.Split(m[1], ",")...)
 	}
+	lists := map[string]string{}
 	if p.project != nil {
-		if m := extras.FindStringSubmatch(p.project.text); m != nil {
-			listed = m[1]
-			for _, e := range testExtra.FindAllStringSubmatch(m[1], -1) {
-				names = append(names, e[1])
-			}
+		lists = tomlLists(strings.Join(extras.FindStringSubmatch(p.project.text), ""))
+	}
+	for _, name := range sortedKeys(lists) {
+		if testGroup.MatchString(name) {
+			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
-	if names = slices.Compact(names); len(names) > 0 {
+	names = slices.Compact(names)
+	for all, i := slices.Clone(names), 0; i < len(all) && i < maxList; i++ {
+		listed += lists[all[i]] + "\n"
+		for _, m := range extraNames.FindAllStringSubmatch(lists[all[i]], -1) { // an extra may name others
+			all = append(all, strings.Split(m[1], ",")...)
+		}
+	}
+	if len(names) > 0 {
 		return ".[" + strings.Join(names, ",") + "]", listed
 	}
 	return ".", listed

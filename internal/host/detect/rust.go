@@ -30,7 +30,7 @@ var (
 
 func readRust(d *detector, p *part) {
 	f := d.toml("Cargo.toml")
-	if f == nil {
+	if p.broken = f == nil; p.broken {
 		return
 	}
 	at := Position{File: f.name}

@@ -1,0 +1,107 @@
+package detect
+
+import (
+	"regexp"
+	"strings"
+)
+
+// taskName matches a name that is one of several words, or begins with one.
+func taskName(words string) *regexp.Regexp {
+	return regexp.MustCompile("^" + among(words) + "(?:[:_-]|$)")
+}
+
+// taskKinds are the names of tasks: scripts of package.json and composer.json, tasks of Deno, targets of a Makefile.
+var taskKinds = []struct {
+	name   *regexp.Regexp
+	kind   kind
+	narrow bool
+	why    string
+}{
+	{regexp.MustCompile(`[:_-](?:fix|write|update)$|^fix`), kindRefused, false, reasonRewrites},
+	{regexp.MustCompile(`[:_-](?:watch|dev)$|^watch`), kindRefused, false, reasonWatches},
+	{regexp.MustCompile(`[:_-]serve$`), kindRefused, false, reasonServes},
+	{regexp.MustCompile(`[:_-](?:debug|ui|open)$`), kindRefused, false, reasonAsks},
+	{regexp.MustCompile(`^tests?(?:[:_-](?:ci|all|run|cov|coverage|once|node|js))?$`), kindTest, false, ""},
+	{taskName(`tests?[:_-](?:types?|typescript|tsd|dts) types?[:_-](?:check|test) check[:_-]types? type-?check types tsc phpstan psalm mypy
+		analy[sz]e stan`), kindTypecheck, false, ""},
+	{taskName(`tests?[:_-](?:lint|style) lint eslint cs phpcs style stylelint rubocop check[:_-](?:lint|style)`), kindLint, false, ""},
+	{regexp.MustCompile(`^(?:(?:format|fmt|prettier|pint)[:_-](?:check|ci|test)|check[:_-](?:format|fmt))`), kindFormat, false, ""},
+	{taskName(`tests? units? e2e integration spec`), kindTest, true, ""},
+	{regexp.MustCompile(`^build(?:[:_-](?:all|prod|production|ci|types|dts|lib|package))?$`), kindBuild, false, ""},
+	{regexp.MustCompile(`^(?:check|verify|validate|ci)$`), kindCheck, false, ""},
+	{taskName(`generate gen codegen prepare prepack pre-?build stub compile db migrate migration seed setup prisma bootstrap deps proto init
+		vendor`), kindPrepare, false, ""},
+}
+
+// task judges a named task by its name and its content.
+func (d *detector) task(eco *ecosystem, text, name, content string, depth int) verdict {
+	v := verdict{eco: eco, command: text, tool: shortName(name), task: true, why: reasonUnknown}
+	for _, k := range taskKinds {
+		if k.name.MatchString(name) {
+			v.kind, v.narrow, v.why = k.kind, k.narrow, k.why
+			break
+		}
+	}
+	if v.kind == kindRefused {
+		return verdict{eco: eco, kind: kindRefused, why: v.why}
+	}
+	v.tests = strings.Contains(content, "test")
+	if _, args, ok := strings.Cut(text, " -- "); ok && eco == &node {
+		v.narrow = v.narrow || nodePart.MatchString(" "+args)
+	}
+	empty := content != ""
+	for _, c := range script(content, d.dir, Position{}) {
+		if eco == &makefiles {
+			c.text = strings.TrimLeft(c.text, "@-+ ")
+		}
+		if !c.complex && placeholder.MatchString(c.text) && !strings.Contains(c.text, "no test specified") {
+			continue
+		}
+		empty = empty && strings.Contains(c.text, "no test specified")
+		if v.kind != kindUnknown && !c.complex {
+			d.inner(&v, c.text, depth)
+		}
+	}
+	if v.kind == kindUnknown && eco == &node {
+		d.byContent(&v, content, handed(text, name), depth)
+	}
+	switch {
+	case empty && v.kind.judges():
+		v.refuse(reasonPlaceholder)
+	case publishes.MatchString(name):
+		v.refuse(reasonPublishes)
+	}
+	return v
+}
+
+func (v *verdict) refuse(why string) { *v = verdict{eco: v.eco, kind: kindRefused, why: why} }
+
+// byContent judges a script whose name says nothing by its one command.
+func (d *detector) byContent(v *verdict, content, args string, depth int) {
+	commands := script(content, d.dir, Position{})
+	if len(commands) != 1 || commands[0].complex || commands[0].dir != d.dir || depth == maxTaskDepth {
+		return
+	}
+	if inner := d.classify(commands[0].text+args, depth+1); inner.eco == v.eco && inner.kind.judges() {
+		v.kind, v.narrow, v.why = inner.kind, inner.narrow, ""
+	}
+}
+
+// inner adds what a command of a task says of it.
+func (d *detector) inner(v *verdict, text string, depth int) {
+	if depth == maxTaskDepth {
+		return
+	}
+	inner := d.classify(text, depth+1)
+	program := missing.FindStringSubmatch(text)
+	made := v.eco == &makefiles && v.kind.judges()
+	lacks := v.eco == &node && v.kind.judges() && program != nil && strings.HasPrefix(text, program[1]) && !d.manifest().brings(program[1])
+	switch {
+	case inner.kind == kindRefused && inner.why != reasonRewrites && inner.why != reasonPlaceholder:
+		v.refuse(inner.why)
+	case (made || lacks) && program != nil:
+		*v = verdict{eco: v.eco, kind: kindOther, why: program[1] + " is not in the sandbox"}
+	case made && inner.eco != nil && (inner.kind == v.kind || v.kind == kindCheck && inner.kind == kindTest):
+		v.eco, v.kind, v.narrow = inner.eco, inner.kind, v.narrow || inner.narrow
+	}
+}
