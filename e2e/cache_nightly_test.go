@@ -166,3 +166,58 @@ func TestCachePull(t *testing.T) {
 	}
 	u.noCacheBox()
 }
+
+// TestCacheUpkeep: load, ls, two boxes at once on one seed, prune beside them,
+// and what prune frees when they are gone.
+func TestCacheUpkeep(t *testing.T) {
+	t.Parallel()
+	const name, size = "sandbox-agent-e2e/cached", 8 << 20
+	u := newCacheUser(t)
+	id := layered(t, name, "mark-of-the-cached", size)
+	tarball := archive(t, redisImage, name) // whose layers are shared by both
+	dropImage(t, name)                      // from here on the cache is the only one that has it
+
+	if r := u.cache("load", tarball); !slices.Contains(r.Brought, name+":latest") || r.NewLayers < 2 {
+		t.Fatalf("%+v", r)
+	}
+	got := u.cached(name)
+	if got == nil || got.ID != id || got.OwnBytes < size || got.OwnBytes > 2*size || len(got.Boxes) != 0 || time.Since(got.PublishedAt) > time.Hour {
+		t.Fatalf("%+v", got)
+	}
+	if nightly {
+		u.loadsAgain(tarball, name)
+	}
+
+	a, b := u.workOn(withService(name)), u.workOn(withService(name))
+	if got := u.cached(name); got == nil || !slices.Contains(got.Boxes, a.id) || !slices.Contains(got.Boxes, b.id) {
+		t.Errorf("%+v, want the boxes %s and %s", got, a.id, b.id)
+	}
+	if c := u.run("", "ps", "--all"); strings.Contains(c.stdout, workorder.CacheBoxPrefix) {
+		t.Error("ps lists the cache's boxes")
+	}
+	if r := u.cache("prune", "--all"); took(r, name) {
+		t.Error("prune took an image that boxes run on")
+	}
+	tell(t, a.box(), "go")
+	tell(t, b.box(), "go")
+	a.seesMark("mark-of-the-cached")
+	b.seesMark("mark-of-the-cached")
+
+	// Each report says what there was: what the one before took would not be in it.
+	prunes := [][]string{{"prune", "--all"}}
+	if nightly {
+		if r := u.cache("prune", "--older-than", "1h"); took(r, name) {
+			t.Error("prune took an image that was used a moment ago")
+		}
+		prunes = [][]string{{"prune", "--all", "--dry-run"}, {"prune", "--all"}}
+	}
+	for _, args := range prunes {
+		if r := u.cache(args...); r.FreedBytes < size || !took(r, name) {
+			t.Errorf("%v: %+v", args, r)
+		}
+	}
+	if u.cached(name) != nil {
+		t.Error("it is still there")
+	}
+	u.noCacheBox()
+}
