@@ -11,6 +11,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -71,6 +72,11 @@ func (w *projectWriter) problemsOfFile() (all []ProjectProblem) {
 	}
 	if len(p.Validate) == 0 {
 		add("validate", "there is no check")
+	}
+	for _, c := range p.Validate {
+		if detect.TestsNothing(c.Run) {
+			add("validate."+c.Name, "it tests nothing: it passes whatever the code is")
+		}
 	}
 	for _, key := range uncommented(w.Project) {
 		add(key, "no comment says where it comes from")

@@ -41,6 +41,11 @@ validate:
 		"no yaml":    {"a: [", []string{"file"}},
 		"wrong keys": {"name: x\nrepo: .\nnmae: y\nvalidate: {test: [1]}\n", []string{"file", "file"}},
 		"no check":   {"name: x\nrepo: .\n", []string{"validate"}},
+		"checks that test nothing": {
+			"name: x\nrepo: .\nvalidate: # Makefile\n  a: \"true\" # x:1\n  b: ':' # x:1\n  c: exit 0 # x:1\n  d: cd x && echo ok # x:1\n" +
+				"  e: echo a; /bin/true # x:1\n  f: echo a && make # x:1\n",
+			[]string{"validate.a", "validate.b", "validate.c", "validate.d", "validate.e"},
+		},
 		"another repository": {
 			"name: x\nrepo: https://example.org/x\nbranch: evil\nvalidate:\n  test: make # Makefile:1\n", []string{"repo", "repo"},
 		},

@@ -78,6 +78,16 @@ func TestProjectInit(t *testing.T) {
 	if code, _, _ := project(t, "init", "--force"); code != 0 {
 		t.Errorf("init --force: exit %d", code)
 	}
+	write(t, "other", "mine")
+	if err := errors.Join(os.Remove(".sandbox-agent.yaml"), os.Symlink("other", ".sandbox-agent.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, _ := project(t, "init", "--force"); code != 0 {
+		t.Errorf("init --force over a link: exit %d", code)
+	}
+	if b, _ := os.ReadFile("other"); string(b) != "mine" {
+		t.Error("init --force wrote through a symbolic link")
+	}
 }
 
 func TestProjectValidate(t *testing.T) {

@@ -225,7 +225,7 @@ var (
 	watches = regexp.MustCompile(`--watch(?:All)?(?:\s|$|=true)|\bnodemon\b|(?:^|\s)watch(?:\s|$)|` +
 		`^(?:tsc|mocha|vitest) (?:.* )?-w(?:\s|$)`)
 	rewrites    = regexp.MustCompile(`\s(?:--fix(?:-only|-type\S*|=\S*)?|--write|--auto-?correct\S*|--apply(?:-unsafe)?)(?:\s|$)`)
-	placeholder = regexp.MustCompile(`^(?:echo|exit|true|:)(?:\s|$)`)
+	placeholder = regexp.MustCompile(`^(?:echo|printf|exit|(?:/(?:usr/)?bin/)?true|:)(?:\s|$)`)
 	unitOnly    = regexp.MustCompile(`(?i)\bunit`)
 )
 

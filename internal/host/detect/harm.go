@@ -107,7 +107,7 @@ func (d *detector) harmOf(content string, seen map[string]bool) string {
 		}
 	}
 	for _, c := range pieces(content) {
-		if seen[c] || len(seen) == maxPieces || placeholder.MatchString(c) || strings.HasPrefix(c, "printf ") || nothing.MatchString(c) {
+		if seen[c] || len(seen) == maxPieces || placeholder.MatchString(c) || nothing.MatchString(c) {
 			continue
 		}
 		seen[c] = true

@@ -218,7 +218,7 @@ func (d nodeFiles) members(f *file, m *packageJSON, p *part, run string, second 
 	for _, script := range []string{"test", "lint", "typecheck", "build"} {
 		having, failing := 0, 0
 		for _, member := range members {
-			if member.Scripts[script] != "" {
+			if content := member.Scripts[script]; content != "" && (strings.Contains(content, "exit 1") || !TestsNothing(content)) {
 				having++
 			}
 			if strings.Contains(member.Scripts[script], "no test specified") {

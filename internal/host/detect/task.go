@@ -2,6 +2,7 @@ package detect
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -49,15 +50,10 @@ func (d *detector) task(eco *ecosystem, text, name, content string, depth int) v
 	if _, args, ok := strings.Cut(text, " -- "); ok && eco == &node {
 		v.narrow = v.narrow || nodePart.MatchString(" "+args)
 	}
-	empty := content != ""
+	if eco == &makefiles {
+		content = makeMarks.ReplaceAllString(content, "")
+	}
 	for _, c := range script(content, d.dir, Position{}) {
-		if eco == &makefiles {
-			c.text = strings.TrimLeft(c.text, "@-+ ")
-		}
-		if !c.complex && placeholder.MatchString(c.text) && !strings.Contains(c.text, "no test specified") {
-			continue
-		}
-		empty = empty && strings.Contains(c.text, "no test specified")
 		if v.kind != kindUnknown && !c.complex {
 			d.inner(&v, c.text, depth)
 		}
@@ -66,12 +62,20 @@ func (d *detector) task(eco *ecosystem, text, name, content string, depth int) v
 		d.byContent(&v, content, handed(text, name), depth)
 	}
 	switch {
-	case empty && v.kind.judges():
+	case content != "" && TestsNothing(content) && v.kind.judges():
 		v.refuse(reasonPlaceholder)
 	case publishes.MatchString(name):
 		v.refuse(reasonPublishes)
 	}
 	return v
+}
+
+// makeMarks stand before the commands of a Makefile.
+var makeMarks = regexp.MustCompile(`(?m)^[@+-]+[ \t]*`)
+
+// TestsNothing reports whether a command only prints or ends, as placeholders of tests do.
+func TestsNothing(content string) bool {
+	return !slices.ContainsFunc(script(content, ".", Position{}), func(c command) bool { return c.complex || !placeholder.MatchString(c.text) })
 }
 
 func (v *verdict) refuse(why string) { *v = verdict{eco: v.eco, kind: kindRefused, why: why} }

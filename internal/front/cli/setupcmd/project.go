@@ -8,9 +8,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
@@ -114,11 +116,10 @@ func (o *projectInitOptions) do(f *cmdutil.Factory) error {
 
 // write writes the file, which must not be there without --force.
 func (o *projectInitOptions) write(text string) error {
-	mode := os.O_WRONLY | os.O_CREATE | os.O_EXCL
 	if o.force {
-		mode = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+		return replace(o.output, text)
 	}
-	file, err := os.OpenFile(o.output, mode, 0o644)
+	file, err := os.OpenFile(o.output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
 		return o.exists()
 	}
@@ -130,6 +131,14 @@ func (o *projectInitOptions) write(text string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("write project file %s: %w", o.output, err)
+	}
+	return nil
+}
+
+// replace writes a file in the place of what has its name: a symbolic link in a repository may lead anywhere.
+func replace(file, text string) error {
+	if err := renameio.WriteFile(file, []byte(text), 0o644, renameio.WithTempDir(filepath.Dir(file))); err != nil {
+		return fmt.Errorf("write project file %s: %w", file, err)
 	}
 	return nil
 }

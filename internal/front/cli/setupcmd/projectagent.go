@@ -137,7 +137,7 @@ func (o *projectInitOptions) reject(project string) (file string, err error) {
 		return "", nil
 	}
 	file = o.output + rejectedSuffix
-	return file, os.WriteFile(file, []byte(project), 0o644)
+	return file, replace(file, project)
 }
 
 // show prints the report for a person.
