@@ -61,34 +61,27 @@ func (s *shower) field(name string, v *value, depth int) {
 		return
 	}
 	name = quoted(name)
-	switch v.Schema.Kind {
-	case yamlkeys.Object:
-		if len(v.Fields) == 0 {
-			s.add(depth, name+": {}", v.Origin)
-			return
-		}
-		s.add(depth, name+":", "")
-		s.object(v, depth+1)
-	case yamlkeys.Mapping:
-		if len(v.Fields) == 0 {
-			s.add(depth, name+": {}", v.Origin)
-			return
-		}
-		s.add(depth, name+":", "")
-		for _, f := range v.Fields {
-			s.field(f.Name, f.Value, depth+1)
-		}
-	case yamlkeys.List:
-		if len(v.Items) == 0 {
-			s.add(depth, name+": []", v.Origin)
-			return
-		}
-		s.add(depth, name+":", "")
-		for _, i := range v.Items {
-			s.scalar("- ", i, depth+1)
-		}
-	default:
+	kind := v.Schema.Kind
+	switch {
+	case kind != yamlkeys.Object && kind != yamlkeys.Mapping && kind != yamlkeys.List:
 		s.scalar(name+": ", v, depth)
+		return
+	case len(v.Fields)+len(v.Items) > 0:
+		s.add(depth, name+":", "")
+	case kind == yamlkeys.List:
+		s.add(depth, name+": []", v.Origin)
+	default:
+		s.add(depth, name+": {}", v.Origin)
+	}
+	if kind == yamlkeys.Object {
+		s.object(v, depth+1)
+		return
+	}
+	for _, f := range v.Fields {
+		s.field(f.Name, f.Value, depth+1)
+	}
+	for _, i := range v.Items {
+		s.scalar("- ", i, depth+1)
 	}
 }
 

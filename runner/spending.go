@@ -63,9 +63,7 @@ func larger(a, b workorder.Usage) workorder.Usage {
 }
 
 // account enforces the budget while the agent works; usd is the spending of this process.
-func (s *spending) account(usd float64) {
-	s.watchBudget(s.note(usd))
-}
+func (s *spending) account(usd float64) { s.watchBudget(s.note(usd)) }
 
 func (s *spending) watchBudget(all float64) {
 	s.notices.tellOfMoney(all)

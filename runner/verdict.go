@@ -107,9 +107,7 @@ func ending(s workorder.Status, by workorder.EndedBy, code workorder.ReasonCode,
 }
 
 // crashed reports whether the agent ended in a way that a model limit cannot explain.
-func crashed(f agentFacts) bool {
-	return f.cause == nil && (f.exit.Signal != "" || notStarted(f.exit))
-}
+func crashed(f agentFacts) bool { return f.cause == nil && (f.exit.Signal != "" || notStarted(f.exit)) }
 
 func limitReason(l *workorder.ModelLimit) string {
 	const reached = "a limit of the model's provider was reached"

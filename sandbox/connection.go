@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
 // connection is the connection to a sandbox's guest, if any.
@@ -82,14 +83,7 @@ func (c *connection) keepAlive(ctx context.Context, every time.Duration, signal 
 	c.stop = cancel
 	c.mu.Unlock()
 	go func() {
-		tick := time.NewTicker(every)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
+		for range proc.Ticks(ctx.Done(), every) {
 			one, cancel := context.WithTimeout(ctx, every)
 			signal(one)
 			cancel()

@@ -156,9 +156,7 @@ func (f *Files) Remove(ctx context.Context, path string) error {
 
 // RemoveAll removes a file, a link itself or a directory tree. A missing path is an ErrNotFound.
 func (f *Files) RemoveAll(ctx context.Context, path string) error {
-	return f.use(ctx, func(c wireclient.Files) error {
-		return c.Remove(ctx, wireclient.FileQuery{Path: path, All: true})
-	})
+	return f.use(ctx, func(c wireclient.Files) error { return c.Remove(ctx, wireclient.FileQuery{Path: path, All: true}) })
 }
 
 // TarOut writes a tar of a file or directory tree; the names begin with the path's last element. It follows a link at

@@ -147,9 +147,6 @@ func TOMLString(s string) string {
 	return b.String()
 }
 
-// InstructionFiles are the files in a repository's root that agents read first.
-var InstructionFiles = []string{"AGENTS.md", "CLAUDE.md", ".github/copilot-instructions.md"}
-
 // Settings are the files in any directory of a repository that can make agents run programs, or ask for fewer
 // permissions. "/**" means everything below. Files of other agents keep the branch's version.
 var Settings = []string{

@@ -79,9 +79,7 @@ func Addresses(ports []Port) map[string]string {
 }
 
 // LocalAddress returns the address of a port on this machine.
-func LocalAddress(p Port) string {
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.Local))
-}
+func LocalAddress(p Port) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.Local)) }
 
 // Add publishes ports of a sandbox.
 func (p Endpoints) Add(ctx context.Context, name string, ports []Port) ([]Port, error) {

@@ -19,7 +19,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -172,9 +171,4 @@ func (e *Env) RepoRoot() (string, error) {
 // CacheVolume returns the name of the engine's cache volume.
 func (e *Env) CacheVolume() string {
 	return cmp.Or(e.Getenv("SANDBOX_AGENT_CACHE_VOLUME"), runtime.CacheVolume)
-}
-
-// Waiting bounds a wait for another command's decision: by limit, or by Patience.
-func (e *Env) Waiting(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
-	return tasks.WithLockTimeout(ctx, cmp.Or(e.Patience, limit))
 }

@@ -72,6 +72,19 @@ type bounded struct {
 	left int64
 }
 
+// LimitWriter passes writes on to W. It returns ErrLimit for a write of more than Left bytes.
+type LimitWriter struct {
+	W    io.Writer
+	Left int64
+}
+
+func (l *LimitWriter) Write(b []byte) (int, error) {
+	if l.Left -= int64(len(b)); l.Left < 0 {
+		return 0, ErrLimit
+	}
+	return l.W.Write(b)
+}
+
 func (b *bounded) Read(p []byte) (int, error) {
 	if b.left <= 0 {
 		return 0, ErrLimit
@@ -97,26 +110,36 @@ type pendingDir struct {
 	mode fs.FileMode
 }
 
-func (u *unpacker) all(r io.Reader) error {
-	tr := tar.NewReader(r)
-	for {
+// Each calls f for each entry of a tar stream until f returns an error.
+func Each(r io.Reader, f func(h *tar.Header, content io.Reader) error) error {
+	for tr := tar.NewReader(r); ; {
 		h, err := tr.Next()
 		if errors.Is(err, io.EOF) {
-			return rest(r)
+			return nil
 		}
 		if err != nil {
 			return broken(err)
 		}
+		if err := f(h, tr); err != nil {
+			return err
+		}
+	}
+}
+
+func (u *unpacker) all(r io.Reader) error {
+	err := Each(r, func(h *tar.Header, content io.Reader) error {
 		if h.Typeflag == tar.TypeXGlobalHeader {
-			continue // its bytes are bounded
+			return nil // its bytes are bounded
 		}
 		if u.entries++; u.MaxFiles > 0 && u.entries > u.MaxFiles {
 			return fmt.Errorf("%w: more than %d files", ErrLimit, u.MaxFiles)
 		}
-		if err := u.entry(h, tr); err != nil {
-			return err
-		}
+		return u.entry(h, content)
+	})
+	if err != nil {
+		return err
 	}
+	return rest(r)
 }
 
 // rest reads what follows the archive, whose end may tell of an error.

@@ -82,9 +82,7 @@ var untrusted = []string{
 var slow = []string{"-c", "http.lowSpeedLimit=100", "-c", "http.lowSpeedTime=20"}
 
 // Output runs git and returns its standard output.
-func (r Repo) Output(ctx context.Context, args ...string) ([]byte, error) {
-	return r.output(ctx, args)
-}
+func (r Repo) Output(ctx context.Context, args ...string) ([]byte, error) { return r.output(ctx, args) }
 
 // Run runs git and discards its output.
 func (r Repo) Run(ctx context.Context, args ...string) error {
@@ -358,6 +356,4 @@ func verb(args []string) string {
 	return strings.Join(args, " ")
 }
 
-func exitedWith(err error, code int) bool {
-	return err != nil && proc.ExitCode(err) == code
-}
+func exitedWith(err error, code int) bool { return err != nil && proc.ExitCode(err) == code }

@@ -63,15 +63,8 @@ func attended(ctx context.Context, spec *proc.Spec, most time.Duration) (context
 }
 
 func watch(p *proc.Process, most time.Duration, cancel context.CancelCauseFunc) {
-	t := time.NewTicker(most / looks)
-	defer t.Stop()
 	last, at := activity{}, time.Now()
-	for {
-		select {
-		case <-p.Done():
-			return
-		case <-t.C:
-		}
+	for range proc.Ticks(p.Done(), most/looks) {
 		now := look(p.PID())
 		bound := most
 		if !now.seen {

@@ -184,21 +184,15 @@ func end(program *proc.Process, sig syscall.Signal) {
 func gone(dir string, every time.Duration, done <-chan struct{}) <-chan struct{} {
 	c := make(chan struct{})
 	go func() {
-		tick := time.NewTicker(every)
-		defer tick.Stop()
-		for missed := 0; missed < 2; {
-			select {
-			case <-done:
-				return
-			case <-tick.C:
-			}
-			if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
-				missed++
-			} else {
+		missed := 0
+		for range proc.Ticks(done, every) {
+			if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 				missed = 0
+			} else if missed++; missed == 2 {
+				close(c)
+				return
 			}
 		}
-		close(c)
 	}()
 	return c
 }

@@ -17,14 +17,7 @@ const watchEvery = 200 * time.Millisecond
 
 // watch kills the largest process below pid when all have more than limit bytes, until done. Each kill is a byte into kills before.
 func watch(pid int, limit int64, kills *os.File, done <-chan struct{}) {
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-done:
-			return
-		case <-tick.C:
-		}
+	for range proc.Ticks(done, watchEvery) {
 		all := proc.Descendants(proc.Processes(), pid)
 		var sum, most int64
 		victim := 0

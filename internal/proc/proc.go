@@ -3,7 +3,6 @@
 package proc
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -252,7 +251,7 @@ const captureLimit = 16 << 20
 // Output runs the child and returns its standard output, at most captureLimit bytes; the end of its standard error goes
 // into the error. The Spec's Stdout gets the output as it comes.
 func Output(ctx context.Context, s Spec) ([]byte, error) {
-	out := &limited{max: captureLimit}
+	out := &Prefix{Max: captureLimit}
 	tail := NewTail(4 << 10)
 	if s.Stdout == nil {
 		s.Stdout = out
@@ -266,10 +265,10 @@ func Output(ctx context.Context, s Spec) ([]byte, error) {
 	if ee, ok := errors.AsType[*ExitError](err); ok {
 		ee.Stderr = tail.String()
 	}
-	if out.over {
+	if out.Cut {
 		return nil, fmt.Errorf("%s: more than %d bytes of output", s.Argv[0], captureLimit)
 	}
-	return out.buf.Bytes(), err
+	return out.Bytes(), err
 }
 
 // ErrNotFound is in the error of Start if the program is not on the PATH.
@@ -285,21 +284,6 @@ func ExitCode(err error) int {
 		return ee.Code
 	}
 	return -1
-}
-
-type limited struct {
-	buf  bytes.Buffer
-	max  int
-	over bool
-}
-
-func (l *limited) Write(p []byte) (int, error) {
-	if room := l.max - l.buf.Len(); len(p) > room {
-		l.over = true
-		l.buf.Write(p[:room])
-		return len(p), nil // keep draining: a full pipe would hang the child
-	}
-	return l.buf.Write(p)
 }
 
 // Find returns the absolute path of a program on the caller's PATH.

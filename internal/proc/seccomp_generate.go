@@ -213,9 +213,7 @@ func write(out *bytes.Buffer, table string, numbers map[string]int, answers map[
 		names       []string
 	}
 	var spans []span
-	names := slices.SortedFunc(maps.Keys(numbers), func(a, b string) int {
-		return cmp.Or(numbers[a]-numbers[b], strings.Compare(a, b))
-	})
+	names := slices.SortedFunc(maps.Keys(numbers), func(a, b string) int { return cmp.Or(numbers[a]-numbers[b], strings.Compare(a, b)) })
 	for _, name := range names {
 		n := numbers[name]
 		answer := cmp.Or(ours[name], answers[name], "refused")

@@ -31,9 +31,7 @@ func Ended(r *workorder.Result) bool {
 }
 
 // Done reports whether the feedback needs no further attempt.
-func Done(r *workorder.Result) bool {
-	return r.Status.Worked()
-}
+func Done(r *workorder.Result) bool { return r.Status.Worked() }
 
 // Unanswered reports whether the forge lacks answers that can be given.
 func Unanswered(r *workorder.Result) bool {

@@ -104,9 +104,7 @@ func partNames(s string) string {
 	}
 }
 
-func alnum(c byte) bool {
-	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-}
+func alnum(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
 // code formats a clean text of one line as code, where GitHub acts on nothing; what a commit message would act on
 // becomes references.

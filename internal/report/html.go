@@ -75,9 +75,7 @@ func HTML(d Data, w io.Writer) error {
 const maxNarrow = 600
 
 // src returns a picture or video as a data address: base64 of a known format.
-func (v *view) src(m media) template.URL {
-	return template.URL(v.embed.dataURI(m.Path, m.Video))
-}
+func (v *view) src(m media) template.URL { return template.URL(v.embed.dataURI(m.Path, m.Video)) }
 
 // href returns the address of a file of evidence: on the forge, or beside the report.
 func href(m media) template.URL {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
@@ -205,14 +206,7 @@ const sweepEvery = time.Second
 
 // sweep ends idle sessions, and too old sessions after their running cell. A cell that continues for too long is ended, too.
 func (r *Runner) sweep(ctx context.Context) {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for range proc.Ticks(ctx.Done(), sweepEvery) {
 		r.mu.Lock()
 		var old []*session
 		for k, s := range r.sessions {

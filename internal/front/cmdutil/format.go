@@ -23,26 +23,12 @@ func OrDash(s string) string {
 	return s
 }
 
-// Age shows a duration in its largest unit.
-func Age(d time.Duration) string {
-	const day, twoDays = 24 * time.Hour, 48 * time.Hour
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < twoDays:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d/day))
-}
-
 // Since returns the age of something created then; "-" if the time is unknown.
 func Since(created time.Time) string {
 	if created.IsZero() {
 		return OrDash("")
 	}
-	return Age(time.Since(created))
+	return text.Age(time.Since(created))
 }
 
 // Ago is Since in words.
@@ -50,7 +36,7 @@ func Ago(t time.Time) string {
 	if t.IsZero() {
 		return "unknown"
 	}
-	return Age(max(0, time.Since(t))) + " ago"
+	return text.Age(max(0, time.Since(t))) + " ago"
 }
 
 // Advise prints settings of a project that are correct and may surprise.

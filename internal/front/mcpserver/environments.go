@@ -229,13 +229,9 @@ func (s *Server) addSandboxTools() {
 		"This recreates the environment, as environment_config does.", nil), on(s, s.service))
 	add(s, tool("checkpoint", "Keep the environment's state under a name.", nil), on(s, s.checkpoint))
 	add(s, tool("log", "Show an environment's commits, with the commands that were run.", looks),
-		on(s, func(ctx context.Context, e Sandbox, _ *target) (*mcp.CallToolResult, error) {
-			return said(e.Log(ctx))
-		}))
+		on(s, func(ctx context.Context, e Sandbox, _ *target) (*mcp.CallToolResult, error) { return said(e.Log(ctx)) }))
 	add(s, tool("diff", "Show what an environment has changed since it began.", looks),
-		on(s, func(ctx context.Context, e Sandbox, _ *target) (*mcp.CallToolResult, error) {
-			return said(e.Diff(ctx))
-		}))
+		on(s, func(ctx context.Context, e Sandbox, _ *target) (*mcp.CallToolResult, error) { return said(e.Diff(ctx)) }))
 }
 
 // on is a tool on an environment. Its answer ends with the commands by which the user looks at the work.

@@ -25,9 +25,7 @@ type branchSandbox struct {
 }
 
 // Close ends the call.
-func (e *branchSandbox) Close(context.Context) {
-	_, _ = e.sb.Close(), e.m.Close()
-}
+func (e *branchSandbox) Close(context.Context) { _, _ = e.sb.Close(), e.m.Close() }
 
 // Turn implements Sandbox.
 func (e *branchSandbox) Turn(ctx context.Context) (func(), error) { return e.b.Lock(ctx) }

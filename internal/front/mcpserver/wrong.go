@@ -24,6 +24,4 @@ func WrongCall(err error) error {
 }
 
 // Wrongf returns a WrongError.
-func Wrongf(format string, v ...any) error {
-	return &WrongError{Err: fmt.Errorf(format, v...)}
-}
+func Wrongf(format string, v ...any) error { return &WrongError{Err: fmt.Errorf(format, v...)} }

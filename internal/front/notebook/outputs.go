@@ -58,9 +58,7 @@ type outputs struct {
 	result bool // something that was shown is the cell's value
 }
 
-func newOutputs(count int) *outputs {
-	return &outputs{count: count, room: MaxText, space: MaxShown}
-}
+func newOutputs(count int) *outputs { return &outputs{count: count, room: MaxText, space: MaxShown} }
 
 type writer struct {
 	o    *outputs

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/loopback"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
 )
@@ -405,14 +406,7 @@ func (s *Server) destroyAll(_ http.ResponseWriter, r *http.Request) (any, error)
 const sweepEvery = time.Second
 
 func (s *Server) sweep(ctx context.Context) {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for range proc.Ticks(ctx.Done(), sweepEvery) {
 		s.mu.Lock()
 		var left []*lent
 		for _, l := range s.leases {

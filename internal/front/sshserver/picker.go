@@ -10,6 +10,8 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 // refreshEvery is how old the list of the picker can be.
@@ -262,7 +264,7 @@ func (m picker) View() tea.View {
 		if from+i == m.at {
 			mark = "> "
 		}
-		fmt.Fprintf(&b, "%s%-24s %-10s %5s  %s\n", mark, line(r.Name), line(r.State), age(time.Since(r.Created)), line(r.What))
+		fmt.Fprintf(&b, "%s%-24s %-10s %5s  %s\n", mark, line(r.Name), line(r.State), text.Age(time.Since(r.Created)), line(r.What))
 	}
 	switch {
 	case !m.known:

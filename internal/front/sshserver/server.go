@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
 // Bounds of what clients can make the gateway hold.
@@ -238,14 +240,7 @@ func (s *Server) client(ctx context.Context, sc *ssh.ServerConn, only string, ch
 
 // stayAlive ends the connection of a client that does not answer.
 func stayAlive(ctx context.Context, sc *ssh.ServerConn) {
-	tick := time.NewTicker(aliveEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+	for range proc.Ticks(ctx.Done(), aliveEvery) {
 		late := time.AfterFunc(aliveTime, func() { _ = sc.Close() })
 		_, _, err := sc.SendRequest("keepalive@openssh.com", true, nil)
 		late.Stop()

@@ -275,7 +275,7 @@ func (s *channel) list(ctx context.Context, w io.Writer) int {
 	t := tabwriter.NewWriter(&b, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(t, "SANDBOX\tSTATE\tAGE\tWHAT")
 	for _, r := range rows {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", line(r.Name), line(r.State), age(time.Since(r.Created)), line(r.What))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", line(r.Name), line(r.State), text.Age(time.Since(r.Created)), line(r.What))
 	}
 	_ = t.Flush() // into memory
 	s.write(w, b.String())
@@ -295,19 +295,6 @@ func line(t string) string { return text.Runes(strings.ReplaceAll(text.Clean(t),
 func shown(err error) string {
 	const most = 500
 	return text.Runes(text.Clean(err.Error()), most)
-}
-
-func age(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 2*day:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d/day))
 }
 
 // input is what a client types, for one reader after the other: what the picker has not read when it ends is the command's.

@@ -50,9 +50,7 @@ func (f *Dir) Open(subdirs ...string) error {
 }
 
 // Path returns a path below the directory.
-func (f *Dir) Path(p ...string) string {
-	return filepath.Join(append([]string{f.Base}, p...)...)
-}
+func (f *Dir) Path(p ...string) string { return filepath.Join(append([]string{f.Base}, p...)...) }
 
 // Run returns the path of this box's own directory.
 func (f *Dir) Run() string { return f.Path("runs", f.ID) }
@@ -88,9 +86,7 @@ func (f *Dir) Dead() (dirs []string, err error) {
 }
 
 // Live returns the names of the live boxes' directories, including this box's. The caller holds the lock.
-func (f *Dir) Live() ([]string, error) {
-	return f.each(func(string) error { return nil })
-}
+func (f *Dir) Live() ([]string, error) { return f.each(func(string) error { return nil }) }
 
 // each calls dead with each dead box's directory, whose lock it holds, and returns the names of the others.
 func (f *Dir) each(dead func(dir string) error) (live []string, err error) {

@@ -105,14 +105,7 @@ func (d *daemon) end(ctx context.Context) {
 
 // capLog keeps the log from filling the disk. The daemon has the file open, so it is cut in place.
 func (d *daemon) capLog() {
-	t := time.NewTicker(logTick)
-	defer t.Stop()
-	for {
-		select {
-		case <-d.p.Done():
-			return
-		case <-t.C:
-		}
+	for range proc.Ticks(d.p.Done(), logTick) {
 		if st, err := os.Stat(d.log); err == nil && st.Size() > maxLog {
 			_ = cutLog(d.log) // tried again at the next tick
 		}

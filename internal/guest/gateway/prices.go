@@ -191,9 +191,7 @@ func (p price) most(prompt, answer int64, fast, hour bool) (usd float64) {
 	return usd
 }
 
-func (c *call) promptTokens() int64 {
-	return min(int64(len(c.ask.body)/bytesPerToken), maxTokens)
-}
+func (c *call) promptTokens() int64 { return min(int64(len(c.ask.body)/bytesPerToken), maxTokens) }
 
 func (c *call) count(meter *meter, b []byte) {
 	before := meter.tokens

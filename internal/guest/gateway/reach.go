@@ -447,6 +447,4 @@ func textOf(v []byte) string {
 	return s
 }
 
-func emptyList(v []byte) bool {
-	return v[0] == '[' && v[space(v, 1)] == ']'
-}
+func emptyList(v []byte) bool { return v[0] == '[' && v[space(v, 1)] == ']' }

@@ -97,9 +97,7 @@ type refusal struct {
 	what string
 }
 
-func refuse(rule, format string, a ...any) error {
-	return &refusal{rule, fmt.Sprintf(format, a...)}
-}
+func refuse(rule, format string, a ...any) error { return &refusal{rule, fmt.Sprintf(format, a...)} }
 
 func (r *refusal) Error() string {
 	return fmt.Sprintf("sandbox-agent guard: rule %s: %s: %s", r.rule, clean(r.what), instead[r.rule])

@@ -70,9 +70,7 @@ func (s *Services) ResetForProof(ctx context.Context) error {
 }
 
 // Reset resets the engine and the services to their state before code of the repository used them.
-func (s *Services) Reset(ctx context.Context) error {
-	return s.reset(ctx, "")
-}
+func (s *Services) Reset(ctx context.Context) error { return s.reset(ctx, "") }
 
 // reset writes the logs of the services to a directory below the logs.
 func (s *Services) reset(ctx context.Context, subdir string) error {

@@ -120,9 +120,7 @@ func overlay(lower, target string, n int) error {
 }
 
 // escape encodes a path for overlay's options.
-func escape(p string) string {
-	return strings.NewReplacer(`\`, `\\`, ":", `\:`, ",", `\,`).Replace(p)
-}
+func escape(p string) string { return strings.NewReplacer(`\`, `\\`, ":", `\:`, ",", `\,`).Replace(p) }
 
 // system mounts the standard file systems.
 func system(shm int64) error {
@@ -184,9 +182,7 @@ func mountPoints() ([]string, error) {
 	var all []string
 	for _, m := range mounts {
 		p := m.Mountpoint
-		standard := slices.ContainsFunc([]string{"/proc", "/sys", "/dev"}, func(d string) bool {
-			return p == d || strings.HasPrefix(p, d+"/")
-		})
+		standard := slices.ContainsFunc([]string{"/proc", "/sys", "/dev"}, func(d string) bool { return p == d || strings.HasPrefix(p, d+"/") })
 		if p != "/" && !standard {
 			all = append(all, p)
 		}

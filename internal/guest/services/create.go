@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/go-connections/nat"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -318,21 +320,10 @@ func wants(ports []string, port int) bool {
 
 // take reopens the ports once their containers have ended.
 func (p *publish) take(ports []int) {
-	tick := time.NewTicker(retake)
-	defer tick.Stop()
-	for len(ports) > 0 {
-		select {
-		case <-p.ctx.Done():
+	for range proc.Ticks(p.ctx.Done(), retake) {
+		if ports = slices.DeleteFunc(ports, p.retaken); len(ports) == 0 {
 			return
-		case <-tick.C:
 		}
-		var left []int
-		for _, port := range ports {
-			if !p.retaken(port) {
-				left = append(left, port)
-			}
-		}
-		ports = left
 	}
 }
 

@@ -123,9 +123,7 @@ func (s *Store) Clear() error {
 }
 
 // upper returns that directory relative to the root of the volume's directory.
-func (s *Store) upper(l written) string {
-	return filepath.Join("runs", s.cfg.ID, l.name, "upper")
-}
+func (s *Store) upper(l written) string { return filepath.Join("runs", s.cfg.ID, l.name, "upper") }
 
 // put moves upper directories to the snapshots, and fills in the description m, which is written last: without it
 // there is no snapshot.

@@ -128,9 +128,7 @@ func (m *mounts) show(from, to string) error {
 
 // hide unmounts the uppermost mount, here and in the user's mount namespace.
 func (m *mounts) hide(path string) error {
-	return m.everywhere(func(in *proc.Namespace) error {
-		return in.Do(func() error { return drop(path) })
-	})
+	return m.everywhere(func(in *proc.Namespace) error { return in.Do(func() error { return drop(path) }) })
 }
 
 // drop unmounts the uppermost mount.
@@ -234,9 +232,7 @@ func (m *mounts) unmountAll() (err error) {
 }
 
 // path returns a path below root's directory, where the mounts are.
-func (m *mounts) path(p ...string) string {
-	return filepath.Join(append([]string{m.root}, p...)...)
-}
+func (m *mounts) path(p ...string) string { return filepath.Join(append([]string{m.root}, p...)...) }
 
 func makeLike(model, dir string) error {
 	var st unix.Stat_t

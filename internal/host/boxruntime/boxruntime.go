@@ -19,6 +19,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -230,8 +231,8 @@ func (r *Runtime) ready(ctx context.Context, id string, since time.Time, images 
 		}
 		r.progress(e)
 	})
-	said := &bytes.Buffer{}
-	err := r.Logs(follow, id, runtime.LogOptions{Follow: true, Since: since, Stdout: out, Stderr: &limited{said, maxSaid}})
+	said := &proc.Prefix{Max: maxSaid}
+	err := r.Logs(follow, id, runtime.LogOptions{Follow: true, Since: since, Stdout: out, Stderr: said})
 	switch {
 	case errors.Is(context.Cause(follow), errServes):
 		return nil
@@ -244,14 +245,4 @@ func (r *Runtime) ready(ctx context.Context, id string, since time.Time, images 
 		"the sandbox failed to start: %w",
 		errors.New(text.Runes(text.Clean(strings.TrimSpace(cmp.Or(failed, said.String(), "it ended"))), maxSaid)),
 	)
-}
-
-type limited struct {
-	b    *bytes.Buffer
-	most int
-}
-
-func (l *limited) Write(p []byte) (int, error) {
-	l.b.Write(p[:max(0, min(len(p), l.most-l.b.Len()))])
-	return len(p), nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/archive"
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
@@ -192,24 +193,14 @@ func (in *intake) file(r io.Reader, name string) error {
 }
 
 func (in *intake) each(r io.Reader, fn func(*tar.Header, io.Reader) error) error {
-	tr := tar.NewReader(r)
-	for {
-		h, err := tr.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	return archive.Each(r, func(h *tar.Header, content io.Reader) error {
 		if in.entries--; in.entries < 0 {
 			in.warnings = append(in.warnings, fmt.Sprintf("output of the sandbox has more than %d files: %q and the following ones are not copied",
 				maxEntries, h.Name))
 			return errBounds
 		}
-		if err := fn(h, tr); err != nil {
-			return err
-		}
-	}
+		return fn(h, content)
+	})
 }
 
 func (in *intake) entry(h *tar.Header, name string, r io.Reader) error {

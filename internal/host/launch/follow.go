@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/signals"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -156,15 +157,8 @@ func (f follower) unlessStopped(ctx context.Context, taskID string, do func(cont
 	}
 	look() // at a request from before, ahead of do
 	wg.Go(func() {
-		tick := time.NewTicker(stopPoll)
-		defer tick.Stop()
-		for {
-			select {
-			case <-starting.Done():
-				return
-			case <-tick.C:
-				look()
-			}
+		for range proc.Ticks(starting.Done(), stopPoll) {
+			look()
 		}
 	})
 	err := do(starting)

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/archive"
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -145,32 +146,23 @@ func (s *store) open(dir string) (err error) {
 
 // take reads the archive of a .git directory.
 func (s *store) take(r io.Reader) error {
-	tr := tar.NewReader(r)
-	for {
-		h, err := tr.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	return archive.Each(r, func(h *tar.Header, content io.Reader) (err error) {
 		if s.entries--; s.entries < 0 {
 			return fmt.Errorf("its repository has more than %d files", maxEntries)
 		}
 		_, name, _ := strings.Cut(h.Name, "/")
-		if h.Typeflag != tar.TypeReg {
-			continue
-		}
 		switch {
+		case h.Typeflag != tar.TypeReg:
 		case loose.MatchString(name), packs.MatchString(name):
-			err = s.object(name, h.Size, tr)
+			err = s.object(name, h.Size, content)
 		case heads.MatchString(name), name == "packed-refs":
-			err = s.ref(name, tr)
+			err = s.ref(name, content)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-	}
+		return nil
+	})
 }
 
 func (s *store) object(name string, size int64, r io.Reader) error {
@@ -273,26 +265,19 @@ func Files(ctx context.Context, from Source, box, archive string) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	z := gzip.NewWriter(f)
-	if err := filesOf(tar.NewReader(r), tar.NewWriter(z)); err != nil {
+	if err := filesOf(r, tar.NewWriter(z)); err != nil {
 		return err
 	}
 	return z.Close()
 }
 
 // filesOf copies plain files, directories and links, with paths relative to the working tree.
-func filesOf(from *tar.Reader, to *tar.Writer) error {
+func filesOf(from io.Reader, to *tar.Writer) error {
 	left, entries := int64(maxFiles), maxEntries
-	for {
-		h, err := from.Next()
-		if errors.Is(err, io.EOF) {
-			return to.Close()
-		}
-		if err != nil {
-			return err
-		}
+	err := archive.Each(from, func(h *tar.Header, content io.Reader) error {
 		_, name, _ := strings.Cut(strings.TrimSuffix(h.Name, "/"), "/")
 		if name == "" || name == ".git" || strings.HasPrefix(name, ".git/") {
-			continue
+			return nil
 		}
 		entries, left = entries-1, left-h.Size
 		if entries < 0 || left < 0 {
@@ -304,18 +289,21 @@ func filesOf(from *tar.Reader, to *tar.Writer) error {
 		case tar.TypeLink: // another name of an earlier file
 			_, target, _ := strings.Cut(link, "/")
 			if target == "" || strings.HasPrefix(target, ".git/") || strings.Contains("/"+target+"/", "/../") {
-				continue
+				return nil
 			}
 			link = "./" + target
 		default:
-			continue
+			return nil
 		}
 		kept := &tar.Header{Typeflag: h.Typeflag, Name: "./" + name, Linkname: link, Size: h.Size, Mode: h.Mode & 0o777, ModTime: h.ModTime}
 		if err := to.WriteHeader(kept); err != nil {
 			return err
 		}
-		if _, err := io.Copy(to, from); err != nil {
-			return err
-		}
+		_, err := io.Copy(to, content)
+		return err
+	})
+	if err != nil {
+		return err
 	}
+	return to.Close()
 }

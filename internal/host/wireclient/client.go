@@ -327,8 +327,13 @@ func (c *Client) Attach(ctx context.Context, id string, from int64) (*Process, e
 }
 
 // List returns the guest's commands, oldest first.
-func (c *Client) List(ctx context.Context) (all []wire.CommandStatus, err error) {
-	if err := c.get(ctx, wire.PathExec, nil, &all); err != nil {
+func (c *Client) List(ctx context.Context) ([]wire.CommandStatus, error) {
+	return list[wire.CommandStatus](ctx, c, wire.PathExec)
+}
+
+// list reads a list and checks its entries.
+func list[T interface{ Check() error }](ctx context.Context, c *Client, path string) (all []T, err error) {
+	if err := c.get(ctx, path, nil, &all); err != nil {
 		return nil, err
 	}
 	for _, e := range all {

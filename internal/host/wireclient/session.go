@@ -35,17 +35,9 @@ func (c *Client) OpenSession(ctx context.Context, spec wire.SessionSpec) (s wire
 	return s, nil
 }
 
-// Sessions are all interpreters that run.
-func (c *Client) Sessions(ctx context.Context) (all []wire.Session, err error) {
-	if err := c.get(ctx, wire.PathSessions, nil, &all); err != nil {
-		return nil, err
-	}
-	for _, s := range all {
-		if err := s.Check(); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrConnectionLost, err)
-		}
-	}
-	return all, nil
+// Sessions returns all running interpreters.
+func (c *Client) Sessions(ctx context.Context) ([]wire.Session, error) {
+	return list[wire.Session](ctx, c, wire.PathSessions)
 }
 
 // EndSession ends an interpreter.

@@ -41,9 +41,7 @@ stay until --remove or 'down', also when the sandbox is stopped or recreated.`,
 			return nil
 		},
 		ValidArgsFunction: f.CompleteSandboxes(false),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.do(cmd.Context(), f, args[0], args[1:])
-		},
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), f, args[0], args[1:]) },
 	}
 	cmd.Flags().BoolVar(&o.remove, "remove", false, "unpublish these ports of the sandbox")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list")

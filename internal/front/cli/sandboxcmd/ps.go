@@ -118,7 +118,7 @@ func (o *psOptions) print(f *cmdutil.Factory, rows []app.TaskState, hidden int) 
 			r.Status += " (kept)"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.TaskID, text.Clean(r.Project), r.Status,
-			cmdutil.Age(time.Since(r.CreatedAt)), text.Clean(r.Step), cmdutil.Clip(text.Clean(r.Task)))
+			text.Age(time.Since(r.CreatedAt)), text.Clean(r.Step), cmdutil.Clip(text.Clean(r.Task)))
 	}
 	if err := w.Flush(); err != nil {
 		return err

@@ -106,7 +106,7 @@ func newSnapshotListCmd(f *cmdutil.Factory) *cobra.Command {
 			fmt.Fprintln(w, "SANDBOX\tSNAPSHOT\tAGE\tSIZE")
 			for _, s := range all {
 				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", text.Clean(s.Sandbox), text.Clean(s.Name),
-					cmdutil.Age(time.Since(s.Created)), cmdutil.Megabytes(s.Bytes))
+					text.Age(time.Since(s.Created)), cmdutil.Megabytes(s.Bytes))
 			}
 			return w.Flush()
 		},

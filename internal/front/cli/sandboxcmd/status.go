@@ -72,7 +72,7 @@ func showTask(ctx context.Context, f *cmdutil.Factory, id string, asJSON bool) e
 	}
 	row("project", cmdutil.OrDash(d.Project))
 	row("branch", cmdutil.OrDash(d.Branch))
-	row("created", cmdutil.Age(time.Since(d.CreatedAt))+" ago")
+	row("created", text.Age(time.Since(d.CreatedAt))+" ago")
 	row("attempts", fmt.Sprint(d.Attempt))
 	row("container", cmdutil.OrDash(d.Container))
 	row("output", d.Dir)
@@ -180,13 +180,13 @@ func printStatus(f *cmdutil.Factory, s sandboxStatus) error {
 	row("sandbox", "%s", s.Name)
 	state := string(s.State)
 	if s.Since != nil {
-		state += fmt.Sprintf(" for %s, since %s", cmdutil.Age(time.Since(*s.Since)), s.Since.Local().Format(time.DateTime))
+		state += fmt.Sprintf(" for %s, since %s", text.Age(time.Since(*s.Since)), s.Since.Local().Format(time.DateTime))
 	}
 	if s.Engine != "" {
 		state += " (on the engine at " + s.Engine + ")"
 	}
 	row("state", "%s", state)
-	row("created", "%s ago", cmdutil.Age(time.Since(s.Created)))
+	row("created", "%s ago", text.Age(time.Since(s.Created)))
 	row("runtime", "%s", s.Runtime)
 	if s.Snapshot != "" {
 		row("snapshot", "%s", s.Snapshot)
@@ -208,7 +208,7 @@ func printStatus(f *cmdutil.Factory, s sandboxStatus) error {
 		row("idle", "stops after %s without use", s.Spec.IdleTimeout)
 	}
 	if s.Ends != nil {
-		row("ttl", "ends in %s", cmdutil.Age(time.Until(*s.Ends)))
+		row("ttl", "ends in %s", text.Age(time.Until(*s.Ends)))
 	} else if s.Spec.TTL > 0 {
 		row("ttl", "ends %s after its start", s.Spec.TTL)
 	}
@@ -222,7 +222,7 @@ func printStatus(f *cmdutil.Factory, s sandboxStatus) error {
 	for _, c := range s.Commands {
 		how := fmt.Sprintf("ended with %d", c.ExitCode)
 		if c.Running {
-			how = "runs for " + cmdutil.Age(time.Since(c.Started))
+			how = "runs for " + text.Age(time.Since(c.Started))
 		}
 		row("command", "%.8s  %s  %s", c.ID, how, cmdutil.Clip(strings.Join(c.Argv, " ")))
 	}

@@ -163,7 +163,7 @@ func newPoolListCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 			w := tabwriter.NewWriter(f.Stdout, 0, 4, 2, ' ', 0)
 			fmt.Fprintln(w, "LEASE\tNAME\tSTATUS\tAGE\tSANDBOX")
 			for _, l := range all {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", l.ID, cmdutil.OrDash(text.Clean(l.Name)), l.Status, cmdutil.Age(time.Since(l.Since)), l.Sandbox)
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", l.ID, cmdutil.OrDash(text.Clean(l.Name)), l.Status, text.Age(time.Since(l.Since)), l.Sandbox)
 			}
 			return w.Flush()
 		},
@@ -295,9 +295,7 @@ exit code; 124 means that it reached --timeout.`,
 				"for example: sandbox-agent pool exec L-a1b2c3 uname -a")
 		},
 		ValidArgsFunction: completeLeases(f, socket),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.do(cmd.Context(), f, *socket)
-		},
+		RunE:              func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), f, *socket) },
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&o.exec.Dir, "workdir", "w", "", "directory in which the command starts (default /workspace)")

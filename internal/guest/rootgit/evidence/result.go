@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/archive"
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -104,7 +105,7 @@ func zipped(root fs.FS, name string, limit int) (content string, ok bool) {
 	}
 	defer f.Close()
 	var b bytes.Buffer
-	z := gzip.NewWriter(&capped{&b, limit})
+	z := gzip.NewWriter(&archive.LimitWriter{W: &b, Left: int64(limit)})
 	if _, err := io.Copy(z, f); err != nil {
 		return "", false
 	}
@@ -112,18 +113,4 @@ func zipped(root fs.FS, name string, limit int) (content string, ok bool) {
 		return "", false
 	}
 	return b.String(), true
-}
-
-type capped struct {
-	*bytes.Buffer
-	limit int
-}
-
-var errFull = errors.New("it is too large")
-
-func (c *capped) Write(b []byte) (int, error) {
-	if c.Len()+len(b) > c.limit {
-		return 0, errFull
-	}
-	return c.Buffer.Write(b)
 }

@@ -71,9 +71,7 @@ func (p *Pusher) PushAccepted(ctx context.Context, cs []Change, cp *workorder.Ch
 	rest := p.refuse(refused, cs)
 	if _, not := p.refused[workorder.BranchRef(p.Ledger.Branch())]; not || p.Ledger.Foreign != "" {
 		// The checkpoint keeps the work that the branch cannot take.
-		rest = slices.DeleteFunc(rest, func(c Change) bool {
-			return c.SHA == "" && c.Ref == workorder.CheckpointRef(p.Repos.Order.TaskID)
-		})
+		rest = slices.DeleteFunc(rest, func(c Change) bool { return c.SHA == "" && c.Ref == workorder.CheckpointRef(p.Repos.Order.TaskID) })
 	}
 	if len(rest) == len(cs) {
 		return err // the state itself was refused, because another client pushes now: retry later

@@ -58,9 +58,7 @@ func (sv *Saver) Save(ctx context.Context, checkpoint bool) (s Result) {
 		cs = append(cs, remote.Change{Ref: workorder.CheckpointRef(sv.Repos.Order.TaskID), SHA: ""})
 	}
 	s.SnapErr = errors.Join(err, elsewhere)
-	cs = slices.DeleteFunc(cs, func(c remote.Change) bool {
-		return sv.Ledger.Refs[c.Ref] == c.SHA || sv.Pusher.InBackoff(c)
-	})
+	cs = slices.DeleteFunc(cs, func(c remote.Change) bool { return sv.Ledger.Refs[c.Ref] == c.SHA || sv.Pusher.InBackoff(c) })
 	if len(cs) == 0 {
 		return s
 	}

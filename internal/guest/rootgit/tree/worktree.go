@@ -108,9 +108,7 @@ func (t *WorkTree) survey(ctx context.Context, raw git.Repo) (*diff, error) {
 	for link := range submodules {
 		f.outside = append(f.outside, t.dirt(ctx, link, true)...)
 	}
-	slices.SortFunc(f.files, func(a, b File) int {
-		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Path, b.Path))
-	})
+	slices.SortFunc(f.files, func(a, b File) int { return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Path, b.Path)) })
 	return f, nil
 }
 

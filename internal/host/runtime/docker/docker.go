@@ -106,12 +106,8 @@ func (e *api) Info(ctx context.Context) (runtime.Info, error) {
 		Host:          e.host,
 		RootDir:       i.DockerRootDir,
 		Local:         e.local(i.KernelVersion),
-		Rootless: slices.ContainsFunc(i.SecurityOptions, func(s string) bool {
-			return strings.Contains(s, "rootless")
-		}),
-		Seccomp: slices.ContainsFunc(i.SecurityOptions, func(s string) bool {
-			return strings.HasPrefix(s, "name=seccomp")
-		}),
+		Rootless:      slices.ContainsFunc(i.SecurityOptions, func(s string) bool { return strings.Contains(s, "rootless") }),
+		Seccomp:       slices.ContainsFunc(i.SecurityOptions, func(s string) bool { return strings.HasPrefix(s, "name=seccomp") }),
 	}
 	for name := range i.Runtimes {
 		info.Runtimes = append(info.Runtimes, name)

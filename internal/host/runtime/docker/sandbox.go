@@ -302,7 +302,7 @@ func (e *Engine) ExecStream(ctx context.Context, id string, argv []string) (io.R
 	}
 	out, feed := io.Pipe()
 	go func() {
-		said := &head{left: maxDialSaid}
+		said := &proc.Prefix{Max: maxDialSaid}
 		_, err := stdcopy.StdCopy(&spoken{out: feed, said: said}, said, conn.Reader)
 		if text := strings.TrimSpace(said.String()); err == nil && text != "" {
 			err = errors.New(text)
@@ -348,17 +348,4 @@ func (s *spoken) Write(p []byte) (int, error) {
 		return 0, nil
 	}
 	return s.to.Write(p)
-}
-
-// head keeps the first left bytes.
-type head struct {
-	bytes.Buffer
-	left int
-}
-
-func (h *head) Write(p []byte) (int, error) {
-	n := min(len(p), h.left)
-	h.left -= n
-	h.Buffer.Write(p[:n])
-	return len(p), nil
 }
