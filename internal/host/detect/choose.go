@@ -41,15 +41,8 @@ func (p *plan) checks() {
 		for i := range j.commands {
 			c := &j.commands[i]
 			gated = gated || (c.kind.judges() || c.delegates(c.eco)) && !j.aside
-			if !c.kind.judges() || j.aside && p.parts[c.eco.name+":"+c.dir] == nil && len(p.order) > 0 || !p.inProject(c) {
-				continue
-			}
-			if c.eco == &makefiles && p.tested(c.dir) && (c.kind == kindTest || c.kind == kindCheck && c.tests) {
-				c.kind, c.why = kindUnknown, "the tests of the ecosystem run without it"
-				continue
-			}
-			if p.part(c.eco, c.dir); p.parts[c.eco.name+":"+c.dir].broken {
-				c.kind, c.why = kindOther, "a manifest of its directory cannot be read"
+			if c.kind.judges() && (!j.aside || p.parts[c.eco.name+":"+c.dir] != nil || len(p.order) == 0) {
+				p.place(c)
 			}
 		}
 	}
@@ -75,14 +68,20 @@ func (p *plan) checks() {
 	p.name()
 }
 
-// inProject reports whether a command of a job runs in a part of its own, not in a member of another.
-func (p *plan) inProject(c *step) bool {
+// place reads the part that a command of a job judges, unless other checks judge it, or nothing can.
+func (p *plan) place(c *step) {
 	inside := func(m string) bool { return c.dir == m || strings.HasPrefix(c.dir, m+"/") }
-	if c.dir == "." || !slices.ContainsFunc(p.members, inside) {
-		return true
+	switch {
+	case c.dir != "." && slices.ContainsFunc(p.members, inside):
+		c.kind, c.why = kindOther, "the checks of the root cover "+c.dir
+		return
+	case c.eco == &makefiles && p.tested(c.dir) && (c.kind == kindTest || c.kind == kindCheck && c.tests):
+		c.kind, c.why = kindUnknown, "the tests of the ecosystem run without it"
+		return
 	}
-	c.kind, c.why = kindOther, "the checks of the root cover "+c.dir
-	return false
+	if p.part(c.eco, c.dir); p.parts[c.eco.name+":"+c.dir].broken {
+		c.kind, c.why = kindOther, "a manifest of its directory cannot be read"
+	}
 }
 
 // tested reports whether a directory has an ecosystem with tests.

@@ -129,12 +129,12 @@ func Detect(tree fs.FS, name string) *Draft {
 	}
 	d := &detector{s, "."}
 	d.git()
-	jobs := append(githubActions{d}.jobs(), gitlabCI{d}.jobs()...)
+	s.jobs = append(githubActions{d}.jobs(), gitlabCI{d}.jobs()...)
 	dev := devContainer{detector: d}
 	dev.parse()
 	versionFiles(d)
 	d.roots()
-	plan := newPlan(d, jobs)
+	plan := newPlan(d, s.jobs)
 	plan.checks()
 	plan.versions()
 	dev.environment()

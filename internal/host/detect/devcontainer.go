@@ -278,8 +278,9 @@ func (d *devContainer) services() {
 			own, _ = s.raw["network_mode"].(string)
 		}
 	}
+	started := d.started()
 	for _, s := range d.compose {
-		if s.name == d.json.Service || len(d.json.RunServices) > 0 && !slices.Contains(d.json.RunServices, s.name) {
+		if s.name == d.json.Service || len(d.json.RunServices) > 0 && !slices.Contains(started, s.name) {
 			continue
 		}
 		composeFiles{d.detector}.service(s)
@@ -287,6 +288,28 @@ func (d *devContainer) services() {
 			d.Services[i].local()
 		}
 	}
+}
+
+// started lists the services that start with the dev container: those of runServices and its own, and those that they depend on.
+func (d *devContainer) started() []string {
+	names := append([]string{d.json.Service}, d.json.RunServices...)
+	for i := 0; i < len(names) && i < maxList; i++ {
+		for _, s := range d.compose {
+			if s.name != names[i] {
+				continue
+			}
+			more := words(s.raw["depends_on"])
+			if long, ok := s.raw["depends_on"].(map[string]any); ok {
+				more = sortedKeys(long)
+			}
+			for _, name := range more {
+				if !slices.Contains(names, name) {
+					names = append(names, name)
+				}
+			}
+		}
+	}
+	return names
 }
 
 // portOf is a port of a text such as 3000 or db:5432; 0 means none.

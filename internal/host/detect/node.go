@@ -104,8 +104,10 @@ func nodeTask(d *detector, text string) (name, content string, ok bool) {
 	return m[1], content, ok
 }
 
+type nodeManager struct{ lock, name, install, version string }
+
 // nodeManagers are the package managers by lock file. The version is that of today's lock files.
-var nodeManagers = []struct{ lock, name, install, version string }{
+var nodeManagers = []nodeManager{
 	{"pnpm-lock.yaml", "pnpm", "pnpm install --frozen-lockfile", "10"},
 	{"yarn.lock", "yarn", "yarn install --frozen-lockfile", "1"},
 	{"bun.lock", "bun", "bun install --frozen-lockfile", "1"},
@@ -118,14 +120,50 @@ var nodeManagers = []struct{ lock, name, install, version string }{
 // nodeFiles reads the files of Node and its package managers.
 type nodeFiles struct{ *detector }
 
+// manager chooses the package manager by its lock file: of several, that of package.json's packageManager, otherwise the one that the jobs
+// run.
+func (d nodeFiles) manager(m *packageJSON) nodeManager {
+	var all []nodeManager
+	for _, manager := range nodeManagers[:len(nodeManagers)-1] {
+		if d.has(manager.lock) && !slices.ContainsFunc(all, func(o nodeManager) bool { return o.name == manager.name }) {
+			all = append(all, manager)
+		}
+	}
+	named, why := managerField.FindStringSubmatch(m.PackageManager), "nothing says which lock file counts"
+	var run []string
+	for _, j := range d.jobs {
+		for _, c := range j.commands {
+			if program, _, _ := strings.Cut(c.text, " "); !j.aside && c.dir == d.dir && !slices.Contains(run, program) {
+				run = append(run, program)
+			}
+		}
+	}
+	chosen := slices.DeleteFunc(slices.Clone(all), func(o nodeManager) bool { return !slices.Contains(run, o.name) })
+	switch {
+	case len(all) == 0:
+		return nodeManagers[len(nodeManagers)-1]
+	case named != nil && slices.ContainsFunc(all, func(o nodeManager) bool { return o.name == named[1] }):
+		chosen, why = slices.DeleteFunc(slices.Clone(all), func(o nodeManager) bool { return o.name != named[1] }), "package.json names it"
+	case len(chosen) == 1:
+		why = "the jobs run it"
+	default:
+		chosen = all
+	}
+	for _, o := range all {
+		if o != chosen[0] {
+			d.omit(d.whole(o.lock), o.lock, "setup uses %s (%s): %s", chosen[0].name, chosen[0].lock, why)
+		}
+	}
+	return chosen[0]
+}
+
 func readNode(from *detector, p *part) {
 	d := nodeFiles{from}
 	f, m := d.open("package.json"), d.manifest()
-	i := slices.IndexFunc(nodeManagers, func(m struct{ lock, name, install, version string }) bool { return d.has(m.lock) })
-	if f == nil || i < 0 || !json.Valid([]byte(f.text)) {
+	if f == nil || !json.Valid([]byte(f.text)) {
 		return
 	}
-	manager := nodeManagers[i]
+	manager := d.manager(m)
 	at := d.whole(manager.lock)
 	run, install, version := manager.name, manager.install, ""
 	if named := managerField.FindStringSubmatch(m.PackageManager); named != nil {
@@ -330,15 +368,20 @@ func (d *detector) settlePort() {
 	if d.Dev == nil {
 		return
 	}
-	ports := d.ports
+	ports := slices.DeleteFunc(slices.Clone(d.ports), func(port int) bool {
+		return slices.ContainsFunc(d.Services, func(s Service) bool { return portOf(s.port()) == port })
+	})
 	if d.Dev.Port == 0 {
-		ports = append(slices.Clone(ports), d.builtPorts...)
+		ports = append(ports, d.builtPorts...)
 	}
-	if len(ports) > 0 && d.Dev.Guessed && !slices.Contains(ports, d.Dev.Port) {
+	switch {
+	case d.Dev.Guessed && len(ports) == 1:
 		d.Dev.Port, d.Dev.Guessed = ports[0], false
-	}
-	if d.Dev.Port == 0 {
+	case d.Dev.Port == 0 && len(ports) == 0:
 		d.omit(d.Dev.At, "dev", "nothing names its port")
+		d.Dev = nil
+	case d.Dev.Guessed && len(ports) > 0 && !slices.Contains(ports, d.Dev.Port):
+		d.omit(d.Dev.At, "dev", "several ports are forwarded, and not the usual one of its program")
 		d.Dev = nil
 	}
 }

@@ -42,10 +42,14 @@ func readDeno(d *detector, p *part) {
 	d.hint(hintManifest, at, "deno", "*")
 	if denoTasks(d)["test"] != "" {
 		p.convention(f.find(keyLine("test")), "deno task test")
-	} else if len(d.names(".", "*_test.ts", "*.test.ts", "test.ts"))+len(d.names("tests", "*.ts"))+len(d.names("test", "*.ts")) > 0 {
-		p.convention(at, "deno test")
+	} else if name := d.below(d.dir, 0, denoTests...); name != "" {
+		p.convention(Position{File: name}, "deno test")
 	}
 }
+
+// denoTests are the files that `deno test` runs.
+var denoTests = strings.Fields(`test.ts test.tsx test.mts test.js test.jsx test.mjs *.test.ts *.test.tsx *.test.mts *.test.js *.test.jsx
+	*.test.mjs *_test.ts *_test.tsx *_test.mts *_test.js *_test.jsx *_test.mjs`)
 
 func denoTasks(d *detector) map[string]string {
 	tasks := map[string]string{}
@@ -268,6 +272,25 @@ var foreign = []struct {
 	{[]string{"noxfile.py"}, "the tests run without nox, in the environment of setup", "", false},
 	{[]string{".travis.yml", "azure-pipelines.yml", "Jenkinsfile", ".drone.yml"}, whyPipe, "", false},
 	{[]string{"bitbucket-pipelines.yml", "appveyor.yml", ".cirrus.yml"}, whyPipe, "", false},
+}
+
+// buildsBelow names builds of directories below a root without checks: the build of a part may not be the project's.
+func (d *detector) buildsBelow() {
+	if len(d.Validate) > 0 || d.foreignBuild() || slices.ContainsFunc(d.order, func(p *part) bool { return p.d.dir == "." }) {
+		return
+	}
+	for _, dir := range d.subdirs(".") {
+		below := &detector{d.source, dir}
+		names := below.names(".", cmake.files...)
+		for _, u := range foreign {
+			if u.builds {
+				names = append(names, below.names(".", u.files...)...)
+			}
+		}
+		if len(names) > 0 && !helper(dir) && !slices.ContainsFunc(d.order, func(p *part) bool { return p.d.dir == dir && p.eco != &cmake }) {
+			d.omit(below.whole(names[0]), path.Join(dir, names[0]), "a build below the root is not read: a project file can name its checks")
+		}
+	}
 }
 
 // foreignBuild reports whether the root has a build that is not read: a directory below it is not the project then.

@@ -174,6 +174,7 @@ func (d *detector) unread() {
 			}
 		}
 	}
+	d.buildsBelow()
 	d.lfs()
 	var others []string
 	for _, dir := range d.manifestDirs() {

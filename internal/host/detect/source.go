@@ -30,6 +30,7 @@ type source struct {
 	pip               string   // what pipelines install with pip
 	programs          []string // that actions of pipelines install
 	steps             []step   // of the setup job of a pipeline
+	jobs              []*job
 }
 
 type file struct {

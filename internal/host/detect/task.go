@@ -75,7 +75,8 @@ var makeMarks = regexp.MustCompile(`(?m)^[@+-]+[ \t]*`)
 
 // TestsNothing reports whether a command only prints or ends, as placeholders of tests do.
 func TestsNothing(content string) bool {
-	return !slices.ContainsFunc(script(content, ".", Position{}), func(c command) bool { return c.complex || !placeholder.MatchString(c.text) })
+	works := func(c command) bool { return c.complex || !placeholder.MatchString(c.text) }
+	return !slices.ContainsFunc(script(content, ".", Position{}), works)
 }
 
 func (v *verdict) refuse(why string) { *v = verdict{eco: v.eco, kind: kindRefused, why: why} }
