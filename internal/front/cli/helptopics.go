@@ -160,7 +160,8 @@ and a sandbox has the name, the sandbox is meant.
 Several such sandboxes are an error, and nothing is changed. A note on standard
 error names the choice. 'exec -- COMMAND' chooses in the same way among
 sandboxes only, and creates one for the current directory if there is none.
-'open', which takes tasks only, chooses the last task.
+'open', which takes tasks only, chooses the last task. 'continue' chooses the last
+task that can be resumed, and with a new text also one that is done.
 
 'stop', 'rm', 'down', 'delete' and 'reset' never choose a task or sandbox for
 you: name it, or give --all where there is one.
