@@ -137,10 +137,17 @@ func Detect(tree fs.FS, name string) *Draft {
 	plan := newPlan(d, s.jobs)
 	plan.checks()
 	plan.versions()
-	dev.environment()
+	leads := plan.leads()
+	if !leads {
+		dev.environment()
+		dev.services()
+	}
 	plan.environment()
-	dev.services()
 	plan.services(dev.compose != nil)
+	if leads {
+		dev.environment()
+		dev.services()
+	}
 	d.withoutSecrets()
 	plan.setup(dev.commands())
 	plan.left()

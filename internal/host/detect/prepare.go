@@ -12,7 +12,7 @@ import (
 // idleVariable are variables that only a pipeline needs.
 var idleVariable = regexp.MustCompile(`^` +
 	among(`CI GITHUB_\w+ GH_\w+ RUNNER_\w+ ACTIONS_\w+ FORCE_COLOR CARGO_TERM_COLOR TERM COLORTERM CODECOV_\w+
-	COVERALLS_\w+ NPM_TOKEN NODE_AUTH_TOKEN UV_\w+ TURBO_(?:TOKEN|TEAM) PIP_\w+ \w*CACHE\w* PRE_COMMIT\w*`) + `$`)
+	COVERALLS_\w+ NPM_TOKEN NODE_AUTH_TOKEN UV_\w+ BUNDLE_(?:CLEAN|DEPLOYMENT|FROZEN|JOBS|PATH|RETRY) TURBO_(?:TOKEN|TEAM) PIP_\w+ \w*CACHE\w* PRE_COMMIT\w*`) + `$`)
 
 // environment takes the variables of the chosen jobs, the steps' first.
 func (p *plan) environment() {
@@ -40,6 +40,18 @@ func (p *plan) environment() {
 			}
 		}
 	}
+}
+
+// leads reports whether a chosen job has services and sets variables: these belong together, and the dev container's come after them.
+func (p *plan) leads() bool {
+	for _, t := range p.order {
+		for _, f := range t.checks {
+			if f.kind == kindTest && f.job != nil && len(f.job.services) > 0 && len(special(f.env))+len(special(f.job.env)) > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // services takes the containers of the chosen jobs. composed reports that the dev container has a compose file.

@@ -99,6 +99,9 @@ func (d *collector) serve(s Service) {
 	}
 	if i := slices.IndexFunc(d.Services, same); i >= 0 {
 		have := &d.Services[i]
+		if !d.reaches(have.Name) && d.reaches(s.Name) {
+			have.Name = s.Name
+		}
 		for _, p := range s.Ports {
 			_, inner, two := strings.Cut(p, ":")
 			if len(have.Ports) == 0 && have.port() != inner {
@@ -113,6 +116,12 @@ func (d *collector) serve(s Service) {
 		return
 	}
 	d.Services = append(d.Services, s)
+}
+
+// reaches reports whether a variable of the draft names a host.
+func (d *collector) reaches(host string) bool {
+	named := regexp.MustCompile(`(?:^|[/@])` + regexp.QuoteMeta(host) + `(?:[:/]|$)`)
+	return slices.ContainsFunc(d.Env, func(v Var) bool { return named.MatchString(v.Value) })
 }
 
 // variable adds one of the environment where its value is plain. The value that the host fills in may be a secret, which the user decides
