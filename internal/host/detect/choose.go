@@ -188,6 +188,7 @@ func (p *plan) chooseTest(t *part, usual int, whole, narrow []found, take func(f
 	heavy := func(c found) bool { return len(c.job.services) > 0 }
 	isLight := func(c found) bool { return !heavy(c) && !c.job.aside && unitOnly.MatchString(c.text) }
 	light := slices.IndexFunc(narrow, isLight)
+	lightMember := func(c found) bool { return !heavy(c) && cargoMember.MatchString(c.text) }
 	part := func(c found) []found {
 		f := choose(c).used()
 		f.tool, f.narrow = extra(f.command), true
@@ -212,6 +213,18 @@ func (p *plan) chooseTest(t *part, usual int, whole, narrow []found, take func(f
 	case usual >= 0 && p.below(t) != "":
 		p.omit(t.checks[usual].at, t.checks[usual].command, "the pipelines run the tests in %s", p.below(t))
 		return nil
+	case usual >= 0 && t.eco == &rust && slices.ContainsFunc(narrow, lightMember) && !p.delegated(t):
+		p.omit(t.checks[usual].at, t.checks[usual].command, "the jobs test the packages one by one")
+		var chosen []found
+		for _, c := range narrow {
+			if lightMember(c) {
+				f := choose(c).used()
+				f.tool, f.narrow = cargoMember.FindStringSubmatch(c.text)[1], true
+				chosen = append(chosen, f)
+			}
+		}
+		drop(slices.DeleteFunc(narrow, lightMember), "it covers a part of the tests")
+		return chosen
 	case usual >= 0:
 		drop(narrow, "it covers a part of the tests")
 		f := t.checks[usual]

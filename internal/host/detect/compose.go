@@ -268,6 +268,9 @@ func (d composeFiles) service(in composeService) {
 	case s.Image == "":
 		skip("it has no image")
 		return
+	case len(words(raw["entrypoint"])) > 0:
+		skip("a service of a sandbox has the entrypoint of its image")
+		return
 	case slices.ContainsFunc(s.Command, func(a string) bool { return strings.Contains(a, unset) }):
 		skip("its command needs a variable that has no value")
 		return

@@ -33,6 +33,8 @@ func (p *plan) delegate(t *part) (*job, int) {
 	return nil, 0
 }
 
+func (p *plan) delegated(t *part) bool { j, _ := p.delegate(t); return j != nil }
+
 // delegates reports whether a command may test an ecosystem by a program that the sandbox does not use, or by a script.
 func (c *step) delegates(eco *ecosystem) bool {
 	tests := testWord.MatchString(argument.ReplaceAllString(c.text, "")) && !handles.MatchString(c.text)

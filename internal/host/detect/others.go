@@ -119,6 +119,10 @@ func readCMake(d *detector, p *part) {
 		d.omit(Position{File: f.name}, f.name, "it has no tests for ctest")
 		return
 	}
+	if foreign := cmakeForeign.FindStringSubmatch(f.text); foreign != nil {
+		d.omit(f.find(cmakeForeign), f.name, "it builds %s, for which the sandbox has no compiler", foreign[1])
+		return
+	}
 	at := f.find(regexp.MustCompile(`(?i)enable_testing|add_test|CTest`))
 	d.need(at, "cmake", "g++")
 	dir := "build"
@@ -129,6 +133,9 @@ func readCMake(d *detector, p *part) {
 	p.install(at, build)
 	p.add(at, kindTest, build+" && ctest --test-dir "+dir+" --output-on-failure --no-tests=error")
 }
+
+// cmakeForeign is a project with another language than C and C++.
+var cmakeForeign = regexp.MustCompile(`(?is)\bproject\s*\([^)]*\s(Swift|CUDA|HIP|ISPC|Fortran|CSharp|OBJC|OBJCXX)\b[^)]*\)`)
 
 var cmakeOption = regexp.MustCompile(`\s-D ?["']?([A-Z]\w*(?::[A-Z]+)?=[\w./+-]+)["']?`)
 

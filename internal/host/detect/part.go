@@ -124,7 +124,7 @@ func (d *detector) manifestFile() Position {
 // helpers are names of directories that do not hold the project itself.
 var helpers = strings.Fields(`doc docs documentation website site example examples sample samples demo demos playground playgrounds
 	tools tool scripts hack ci benchmark benchmarks bench e2e test tests integration templates template contrib extras fuzz misc release
-	internal doctests`)
+	internal doctests testing integration-tests integration_tests`)
 
 // helper reports whether a directory, or one above it, helps the project.
 func helper(dir string) bool {

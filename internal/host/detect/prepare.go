@@ -178,7 +178,11 @@ func (p *plan) devCommand(c step) (run, why string) {
 		return "", why
 	case c.complex:
 	case v.kind == kindInstall && v.eco == &python && pipCommand.MatchString(c.text):
-		args := pipCommand.FindStringSubmatch(c.text)[1]
+		args := strings.TrimPrefix(pipCommand.FindStringSubmatch(c.text)[1], "--user ")
+		if p.parts[python.name+":"+c.dir] == nil {
+			p.omit(c.at, c.text, "no part of the project has an environment of Python")
+			return "", ""
+		}
 		install := here.venv() + "/bin/pip install --quiet "
 		if here.has("uv.lock") { // uv makes environments without pip
 			install = "uv pip install --quiet --python " + here.venv() + "/bin/python "
@@ -190,6 +194,8 @@ func (p *plan) devCommand(c step) (run, why string) {
 	case v.kind == kindInstall && !elsewhere.MatchString(c.text) && p.parts[v.eco.name+":"+c.dir] != nil,
 		v.kind == kindNothing && !strings.Contains(c.text, ">"):
 		return "", ""
+	case p.lacks(c.text):
+		return "", "the sandbox does not have its program"
 	case inVenv && v.eco != nil && v.eco.name == "python" && v.kind == kindPrepare:
 		return v.command, ""
 	}
@@ -198,6 +204,13 @@ func (p *plan) devCommand(c step) (run, why string) {
 		words = append(words, e.Name+"="+text.Shell(e.Value))
 	}
 	return strings.Join(append(words, c.text), " "), ""
+}
+
+// lacks reports whether a command runs a program that the sandbox does not have, and that no command of setup names.
+func (p *plan) lacks(command string) bool {
+	m := missing.FindStringSubmatch(command)
+	return m != nil && strings.HasPrefix(command, m[1]) && !strings.HasPrefix(m[1], "docker") &&
+		!slices.ContainsFunc(p.Setup, func(i Item) bool { return strings.Contains(i.Text, m[1]) })
 }
 
 var scriptFile = regexp.MustCompile(`^(?:(?:ba)?sh )?(?:\./)?([\w./-]+\.sh)$`)

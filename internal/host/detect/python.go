@@ -224,6 +224,9 @@ func (p *pythonFiles) setup(part *part, jobs []*job) {
 	if d.dir != "." && venv == (&detector{d.source, "."}).venv() {
 		return // the environment of the root
 	}
+	if len(part.checks) == 0 && needsRust.MatchString(p.all) && d.has("Cargo.toml") {
+		return // it packs the program
+	}
 	own, more := pipWords(d, jobs)
 	if p.project == nil && p.legacy == nil && len(p.lists) == 0 && len(part.checks) == 0 && own == "" {
 		return

@@ -22,10 +22,12 @@ var (
 		among(`-p --package --test --bin --bins --example --examples --bench --benches --doc --lib --no-run --target
 			--no-default-features -Z\S*`) +
 		`(?:[= ]|$)|\s--manifest-path[= ](?:\./)?\w[\w.-]*/`)
-	cargoRoot = regexp.MustCompile(`(?m)^\[workspace\]`)
-	cargoAll  = regexp.MustCompile(`\s--(?:workspace|all)(?:\s|$)`)
-	cargoPkg  = regexp.MustCompile(`(?m)^\[package\]`)
-	rustNeeds = regexp.MustCompile(`(?m)^rust-version\s*=\s*"([0-9][^"\n]*)"`)
+	// cargoMember selects a package of a workspace.
+	cargoMember = regexp.MustCompile(`\s(?:-p|--package)[= ]([\w-]+)`)
+	cargoRoot   = regexp.MustCompile(`(?m)^\[workspace\]`)
+	cargoAll    = regexp.MustCompile(`\s--(?:workspace|all)(?:\s|$)`)
+	cargoPkg    = regexp.MustCompile(`(?m)^\[package\]`)
+	rustNeeds   = regexp.MustCompile(`(?m)^rust-version\s*=\s*"([0-9][^"\n]*)"`)
 )
 
 func readRust(d *detector, p *part) {
