@@ -213,7 +213,7 @@ func (p *plan) chooseTest(t *part, usual int, whole, narrow []found, take func(f
 	case usual >= 0 && p.below(t) != "":
 		p.omit(t.checks[usual].at, t.checks[usual].command, "the pipelines run the tests in %s", p.below(t))
 		return nil
-	case usual >= 0 && t.eco == &rust && slices.ContainsFunc(narrow, lightMember) && !p.delegated(t):
+	case usual >= 0 && t.eco == &rust && slices.ContainsFunc(narrow, lightMember) && !p.others(t):
 		p.omit(t.checks[usual].at, t.checks[usual].command, "the jobs test the packages one by one")
 		var chosen []found
 		for _, c := range narrow {

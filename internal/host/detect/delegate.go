@@ -33,7 +33,12 @@ func (p *plan) delegate(t *part) (*job, int) {
 	return nil, 0
 }
 
-func (p *plan) delegated(t *part) bool { j, _ := p.delegate(t); return j != nil }
+// others reports whether a job tests a part by another program of its ecosystem, or by a Makefile.
+func (p *plan) others(t *part) bool {
+	return slices.ContainsFunc(p.jobs, func(j *job) bool {
+		return slices.ContainsFunc(j.commands, func(c step) bool { return c.eco != nil && c.dir == t.d.dir && c.delegates(t.eco) })
+	})
+}
 
 // delegates reports whether a command may test an ecosystem by a program that the sandbox does not use, or by a script.
 func (c *step) delegates(eco *ecosystem) bool {

@@ -75,10 +75,13 @@ func (p *plan) withEnv(t *part, f found) string {
 	if strings.HasPrefix(f.command, "make ") && p.parts[python.name+":"+t.d.dir] != nil {
 		words = `PATH="` + t.d.venv() + `/bin:$PATH" `
 	}
-	if f.kind == kindTest {
-		return words + f.command
+	vars := f.env
+	if f.kind == kindTest && f.job != nil { // the task has the others
+		vars = append(slices.Clone(vars), f.job.env...)
+		i := slices.IndexFunc(vars, func(v Var) bool { return v.Name == nodeOptions })
+		vars = vars[max(i, 0) : i+1]
 	}
-	for _, v := range f.env {
+	for _, v := range vars {
 		if !idleVariable.MatchString(v.Name) && !strings.Contains(v.Value, "\n") {
 			words += v.Name + "=" + text.Shell(v.Value) + " "
 		}

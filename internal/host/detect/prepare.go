@@ -14,10 +14,13 @@ var idleVariable = regexp.MustCompile(`^` +
 	among(`CI GITHUB_\w+ GH_\w+ RUNNER_\w+ ACTIONS_\w+ FORCE_COLOR CARGO_TERM_COLOR TERM COLORTERM CODECOV_\w+
 	COVERALLS_\w+ NPM_TOKEN NODE_AUTH_TOKEN UV_\w+ BUNDLE_(?:CLEAN|DEPLOYMENT|FROZEN|JOBS|PATH|RETRY) TURBO_(?:TOKEN|TEAM) PIP_\w+ \w*CACHE\w* PRE_COMMIT\w*`) + `$`)
 
+// nodeOptions are for the tests: agents are programs of Node, too, and some options break them.
+const nodeOptions = "NODE_OPTIONS"
+
 // environment takes the variables of the chosen jobs, the steps' first.
 func (p *plan) environment() {
 	add := func(v Var) {
-		if !idleVariable.MatchString(v.Name) {
+		if !idleVariable.MatchString(v.Name) && v.Name != nodeOptions {
 			p.placed(v.At, v.Name, v.Value)
 		}
 	}
