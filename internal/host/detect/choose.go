@@ -110,6 +110,7 @@ func (p *plan) choose(t *part, k kind, gated bool) (chosen []found) {
 	}
 	take := func(c found) found {
 		p.use(c.job)
+		p.before[c.job] = max(p.before[c.job], c.i)
 		if c.install != "" {
 			t.install(c.at, c.install)
 		}

@@ -215,8 +215,9 @@ var (
 		among(`publish deploy release upload push login goreleaser twine semantic-release rsync
 		scp ssh kubectl helm terraform vercel netlify firebase heroku flyctl wrangler aws gcloud codecov coveralls`) + `(?:$|[\s:_/-])|` +
 		`^(?:gh|git (?:commit|tag|merge|rebase|checkout|clone)) `)
-	releaseFlag = regexp.MustCompile(`(?i)\bmigrate deploy\b|\blsb_release\b|\s--?[\w-]*release[\w-]*(?:[= ]\S+)?|\sassembleRelease\S*`)
-	skipsTests  = regexp.MustCompile(`(?i)-D(?:maven\.test\.skip|skip(?:Tests|ITs|UTs)?|surefire\.skip\w*|skip\.\w*tests?)(?:=true)?` +
+	releaseFlag = regexp.MustCompile(`(?i)\bmigrate deploy\b|/etc/[\w-]*release\b|\blsb_release\b|` +
+		`\s--?[\w-]*release[\w-]*(?:[= ]\S+)?|\sassembleRelease\S*`)
+	skipsTests = regexp.MustCompile(`(?i)-D(?:maven\.test\.skip|skip(?:Tests|ITs|UTs)?|surefire\.skip\w*|skip\.\w*tests?)(?:=true)?` +
 		`(?:\s|$)|\s-x\s+(?:test|check)\b|--skip-tests?\b|\s--(?:collect-only|co|list-tests|listTests|list)(?:\s|$)|` +
 		`^go test (?:.* )?-list\b`)
 	nothing = regexp.MustCompile(`^(?:` + among(`echo printf set true : \. source ls pwd which cat env date sleep df free uname`) +

@@ -337,6 +337,9 @@ func (d githubActions) run(j *job, file string, w *workflow, in *workflowJob, st
 	}
 	inner := *row
 	inner.env = maps.Clone(row.env)
+	for _, v := range slices.Backward(j.env) { // steps before this one may have set some
+		inner.env[v.Name] = v.Value
+	}
 	for _, v := range env {
 		inner.env[v.Name] = v.Value
 	}

@@ -164,6 +164,9 @@ var (
 	scriptArg = regexp.MustCompile(`^(?:(?:npm|pnpm|yarn|bun):)?([\w.:*/-]+)$`)
 )
 
+// wrappers are scripts of build tools, which install one and run it.
+var wrappers = []string{"mvnw", "gradlew"}
+
 // handed are the arguments that a task hands to its last command.
 func handed(command, name string) string {
 	_, args, _ := strings.Cut(command, name)
@@ -211,7 +214,8 @@ func (d *detector) reached(command string) (all []string) {
 			}
 		}
 	}
-	if m := shellFile.FindStringSubmatch(command); m != nil && strings.ContainsAny(command, "/.") {
+	m := shellFile.FindStringSubmatch(command)
+	if m != nil && strings.ContainsAny(command, "/.") && !slices.Contains(wrappers, path.Base(m[1])) {
 		if f := d.open(m[1]); f != nil && (strings.HasSuffix(m[1], ".sh") || shebang.MatchString(f.text)) {
 			all = append(all, f.text)
 		}

@@ -19,12 +19,16 @@ func (p *plan) name() {
 	}
 	for _, t := range p.order {
 		// A build that a job runs before the tests brings what they need.
-		slices.SortStableFunc(t.checks, func(a, b found) int {
-			if a.job != nil && a.job == b.job && (a.kind == kindBuild || b.kind == kindBuild) && t.eco == &node {
-				return cmp.Compare(a.i, b.i)
+		if test := slices.IndexFunc(t.checks, func(f found) bool { return f.kind == kindTest }); test >= 0 && t.eco == &node {
+			tests := t.checks[test]
+			rank := func(f found) int {
+				if f.kind == kindBuild && f.job != nil && f.job == tests.job && f.i < tests.i {
+					return 0
+				}
+				return 1
 			}
-			return 0
-		})
+			slices.SortStableFunc(t.checks, func(a, b found) int { return cmp.Compare(rank(a), rank(b)) })
+		}
 		for _, f := range t.checks {
 			if p.repeats(t, f) {
 				p.omit(f.at, f.command, "it only runs other checks")

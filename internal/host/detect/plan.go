@@ -48,6 +48,7 @@ type plan struct {
 	chosen []*job       // by the checks of tests
 	used   []*job       // by any check
 	prior  map[*job]int // the command of a chosen job that tests
+	before map[*job]int // the last command of a job that is a check
 }
 
 var (
@@ -64,7 +65,7 @@ var (
 func aside(names ...string) bool { return slices.ContainsFunc(names, asideJobs.MatchString) }
 
 func newPlan(d *detector, jobs []*job) *plan {
-	p := &plan{detector: d, jobs: jobs, prior: map[*job]int{}}
+	p := &plan{detector: d, jobs: jobs, prior: map[*job]int{}, before: map[*job]int{}}
 	for _, j := range jobs {
 		for _, c := range j.commands {
 			if m := pipCommand.FindStringSubmatch(c.text); m != nil && c.why == "" {
@@ -153,7 +154,10 @@ func (p *plan) versions() {
 	}
 	for _, j := range p.jobs {
 		for _, t := range j.tools {
-			if !slices.Contains(p.used, j) && !slices.ContainsFunc(p.order, func(part *part) bool { return part.eco.uses(t.Name) }) {
+			uses := func(part *part) bool {
+				return part.eco.uses(t.Name) && (part.eco != &node || t.Name == "node" || t.Name == part.label)
+			}
+			if !slices.Contains(p.used, j) && !slices.ContainsFunc(p.order, uses) {
 				continue
 			}
 			level := hintPipeline

@@ -12,7 +12,8 @@ import (
 // idleVariable are variables that only a pipeline needs.
 var idleVariable = regexp.MustCompile(`^` +
 	among(`CI GITHUB_\w+ GH_\w+ RUNNER_\w+ ACTIONS_\w+ FORCE_COLOR CARGO_TERM_COLOR TERM COLORTERM CODECOV_\w+
-	COVERALLS_\w+ NPM_TOKEN NODE_AUTH_TOKEN UV_\w+ BUNDLE_(?:CLEAN|DEPLOYMENT|FROZEN|JOBS|PATH|RETRY) TURBO_(?:TOKEN|TEAM) PIP_\w+ \w*CACHE\w* PRE_COMMIT\w*`) + `$`)
+	COVERALLS_\w+ NPM_TOKEN NODE_AUTH_TOKEN UV_\w+
+	BUNDLE_(?:CLEAN|DEPLOYMENT|FROZEN|JOBS|PATH|RETRY) TURBO_(?:TOKEN|TEAM) PIP_\w+ \w*CACHE\w* PRE_COMMIT\w*`) + `$`)
 
 // nodeOptions are for the tests: agents are programs of Node, too, and some options break them.
 const nodeOptions = "NODE_OPTIONS"
@@ -92,8 +93,9 @@ func (p *plan) setup(dev []step) {
 	for _, j := range p.used {
 		for i := range j.commands {
 			c := &j.commands[i]
-			before, chosen := p.prior[j]
-			if c.kind != kindPrepare || c.verdict.command != "" && (!chosen || i >= before) {
+			prior, chosen := p.prior[j]
+			needed := c.verdict.command == "" || chosen && i < prior || c.task && i < p.before[j]
+			if c.kind != kindPrepare || !needed {
 				continue
 			}
 			c.used = true
