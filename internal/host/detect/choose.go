@@ -99,7 +99,7 @@ func (p *plan) choose(t *part, k kind, gated bool) (chosen []found) {
 		switch {
 		case c.narrow, t.covers != nil && !t.covers(c.text):
 			narrow = append(narrow, c)
-		case !c.job.aside || k == kindTest && len(whole) == 0:
+		case !c.job.aside || k == kindTest && len(whole) == 0 && (t.eco != &node || strings.HasPrefix(c.text, t.label+" ")):
 			whole = append(whole, c)
 		}
 	}

@@ -11,6 +11,9 @@ import (
 func (p *pythonFiles) tox() (at Position, needs []string) {
 	at, lines := p.toxLines("testenv", "deps", 0)
 	for _, line := range lines {
+		if factors, rest, ok := strings.Cut(line, ": "); ok && len(pythonFactor.FindAllString(factors, maxList)) > 1 {
+			line = strings.TrimSpace(rest)
+		}
 		if l := listed.FindStringSubmatch(line); l != nil {
 			if !slices.Contains(requirementFiles, l[1]) && p.has(l[1]) {
 				needs = append(needs, "-r", l[1])
@@ -32,6 +35,9 @@ func (p *pythonFiles) toxWords(key string) (words []string) {
 	}
 	return slices.DeleteFunc(words, func(w string) bool { return !requirement.MatchString(w) })
 }
+
+// pythonFactor is an environment of a version of Python. A line for several of them is for any.
+var pythonFactor = regexp.MustCompile(`(?:^|[,{])\s*(?:py)?3\.?[0-9]+\s*(?:$|[,}])`)
 
 var toxEnvironment = regexp.MustCompile(`(?m)^\[testenv\]`)
 
