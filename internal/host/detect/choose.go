@@ -36,11 +36,10 @@ func (p *plan) candidates(t *part, k kind) (all []found) {
 
 // checks chooses the checks of every part.
 func (p *plan) checks() {
-	gated := false
+	gated := p.gated()
 	for _, j := range p.jobs {
 		for i := range j.commands {
 			c := &j.commands[i]
-			gated = gated || (c.kind.judges() || c.delegates(c.eco)) && !j.aside
 			if c.kind.judges() && (!j.aside || p.parts[c.eco.name+":"+c.dir] != nil || len(p.order) == 0) {
 				p.place(c)
 			}

@@ -277,7 +277,11 @@ func (d *detector) byWords(text string, depth int) verdict {
 			r := &eco.rules[i]
 			for _, launcher := range launchers {
 				rest := text[len(launcher):]
-				if args, ok := strings.CutPrefix(rest, r.words); ok && (args == "" || args[0] == ' ' && !r.exact) {
+				args, ok := strings.CutPrefix(rest, r.words)
+				if m := pythonScript.FindString(rest); !ok && m != "" && strings.Contains(r.words, ".py") { // in a directory
+					args, ok = strings.CutPrefix(rest[len(m):], r.words)
+				}
+				if ok && (args == "" || args[0] == ' ' && !r.exact) {
 					return d.ruled(eco, r, launcher, rest, args)
 				}
 			}
@@ -291,6 +295,9 @@ func (d *detector) byWords(text string, depth int) verdict {
 	}
 	return verdict{why: reasonUnknown}
 }
+
+// pythonScript is the directory of a script of Python.
+var pythonScript = regexp.MustCompile(`^(?:[\w.-]+/)+`)
 
 // ruled applies the rule of a command.
 func (d *detector) ruled(eco *ecosystem, r *rule, launcher, rest, args string) verdict {

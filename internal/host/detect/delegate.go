@@ -45,3 +45,10 @@ func (c *step) delegates(eco *ecosystem) bool {
 	tests := testWord.MatchString(argument.ReplaceAllString(c.text, "")) && !handles.MatchString(c.text)
 	return c.kind == kindUnknown && tests || c.kind == kindOther && (tests || eco != nil && c.eco == eco)
 }
+
+// gated reports whether a job judges, by checks or by what only may be one.
+func (p *plan) gated() bool {
+	return slices.ContainsFunc(p.jobs, func(j *job) bool {
+		return !j.aside && slices.ContainsFunc(j.commands, func(c step) bool { return c.kind.judges() || c.delegates(c.eco) })
+	})
+}
