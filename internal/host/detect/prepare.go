@@ -13,7 +13,7 @@ import (
 var idleVariable = regexp.MustCompile(`^` +
 	among(`CI GITHUB_\w+ GH_\w+ RUNNER_\w+ ACTIONS_\w+ FORCE_COLOR CARGO_TERM_COLOR TERM COLORTERM CODECOV_\w+
 	COVERALLS_\w+ NPM_TOKEN NODE_AUTH_TOKEN UV_\w+
-	BUNDLE_(?:CLEAN|DEPLOYMENT|FROZEN|JOBS|PATH|RETRY) TURBO_(?:TOKEN|TEAM) PIP_\w+ \w*CACHE\w* PRE_COMMIT\w*`) + `$`)
+	BUNDLE_(?:CLEAN|DEPLOYMENT|FROZEN|JOBS|PATH|RETRY) TURBO_(?:TOKEN|TEAM) PIP_\w+ PYTEST_ADDOPTS \w*CACHE\w* PRE_COMMIT\w*`) + `$`)
 
 // nodeOptions are for the tests: agents are programs of Node, too, and some options break them.
 const nodeOptions = "NODE_OPTIONS"
