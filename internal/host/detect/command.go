@@ -258,6 +258,8 @@ func (d *detector) byWords(text string, depth int) verdict {
 		return verdict{kind: kindRefused, why: reasonSkips}
 	case publishes.MatchString(quoted.ReplaceAllString(stripped, "")), strings.Contains(text, "-DperformRelease"):
 		return verdict{kind: kindRefused, why: reasonPublishes}
+	case generates(d, text):
+		return verdict{kind: kindPrepare, command: text}
 	case nothing.MatchString(text):
 		return verdict{kind: kindNothing}
 	case shellOnly.MatchString(inQuotes.ReplaceAllString(text, "")):
@@ -347,6 +349,14 @@ var preparing = regexp.MustCompile(`^(?:mkdir (?:-p )?[\w./ -]+$|cp (?:-\w+ )?[\
 var plainDir = regexp.MustCompile(`^mkdir (?:-p )?`)
 
 var copies = regexp.MustCompile(`^cp (?:-\w+ )?([\w./-]+?)(?:/\*)? `)
+
+var generated = regexp.MustCompile("^(?:cat|echo|envsubst|jq|printf|sed)(?: [^|;&<>`$\\\\()]*)? > ([\\w./-]+)$")
+
+// generates reports whether a command only writes a file that the repository does not have.
+func generates(d *detector, text string) bool {
+	m := generated.FindStringSubmatch(inQuotes.ReplaceAllString(text, "Q"))
+	return m != nil && !strings.HasPrefix(m[1], "/") && !strings.Contains(m[1], "..") && !d.has(m[1])
+}
 
 // prepares reports whether a command prepares the checks, and can.
 func prepares(d *detector, text string) bool {

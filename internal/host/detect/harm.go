@@ -135,6 +135,7 @@ var clientPackages = []struct {
 	{regexp.MustCompile(`^(?:mysql|mysqladmin|mysqldump)(?:\s|$)`), "default-mysql-client"},
 	{regexp.MustCompile(`^redis-cli(?:\s|$)`), "redis-tools"},
 	{regexp.MustCompile(`^sqlite3(?:\s|$)`), "sqlite3"},
+	{regexp.MustCompile(`^jq(?:\s|$)`), "jq"},
 }
 
 // clients are the packages of the programs that commands run.
