@@ -40,7 +40,7 @@ func (p *plan) checks() {
 	for _, j := range p.jobs {
 		for i := range j.commands {
 			c := &j.commands[i]
-			if c.kind.judges() && (!j.aside || p.parts[c.eco.name+":"+c.dir] != nil || len(p.order) == 0) {
+			if c.kind.judges() && (!j.aside || p.partOf(c.eco, c.dir) != nil || len(p.order) == 0) {
 				p.place(c)
 			}
 		}
@@ -78,7 +78,7 @@ func (p *plan) place(c *step) {
 		c.kind, c.why = kindUnknown, "the tests of the ecosystem run without it"
 		return
 	}
-	if p.part(c.eco, c.dir); p.parts[c.eco.name+":"+c.dir].broken {
+	if p.part(c.eco, c.dir).broken {
 		c.kind, c.why = kindOther, "a manifest of its directory cannot be read"
 	}
 }

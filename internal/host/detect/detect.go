@@ -123,10 +123,7 @@ type detector struct {
 
 // Detect reads a repository. name is the directory's name, which becomes the project's.
 func Detect(tree fs.FS, name string) *Draft {
-	s := &source{
-		collector: &collector{Draft: &Draft{Name: ProjectName(name)}}, tree: tree, cache: map[string]*file{},
-		parts: map[string]*part{},
-	}
+	s := &source{collector: &collector{Draft: &Draft{Name: ProjectName(name)}}, tree: tree, cache: map[string]*file{}}
 	d := &detector{s, "."}
 	d.git()
 	s.jobs = append(githubActions{d}.jobs(), gitlabCI{d}.jobs()...)

@@ -76,7 +76,7 @@ func (p *plan) repeats(t *part, f found) bool {
 // withEnv is the command of a check with the variables of its step, where the whole task has no such variables.
 func (p *plan) withEnv(t *part, f found) string {
 	words := ""
-	if strings.HasPrefix(f.command, "make ") && p.parts[python.name+":"+t.d.dir] != nil {
+	if strings.HasPrefix(f.command, "make ") && p.partOf(&python, t.d.dir) != nil {
 		words = `PATH="` + t.d.venv() + `/bin:$PATH" `
 	}
 	vars := f.env

@@ -37,19 +37,26 @@ type found struct {
 	install string // how setup installs its program
 }
 
+// partOf returns an ecosystem of a directory; nil if it was not read.
+func (s *source) partOf(eco *ecosystem, dir string) *part {
+	if i := slices.IndexFunc(s.order, func(p *part) bool { return p.eco == eco && p.d.dir == dir }); i >= 0 {
+		return s.order[i]
+	}
+	return nil
+}
+
 // part reads an ecosystem of a directory, once.
-func (s *source) part(eco *ecosystem, dir string) {
-	key := eco.name + ":" + dir
-	if s.parts[key] != nil {
-		return
+func (s *source) part(eco *ecosystem, dir string) *part {
+	if p := s.partOf(eco, dir); p != nil {
+		return p
 	}
 	p := &part{eco: eco, d: &detector{s, dir}, label: eco.name}
-	s.parts[key] = p
 	if dir != "." {
 		versionFiles(p.d)
 	}
 	s.order = append(s.order, p)
 	eco.hooks().read(p.d, p)
+	return p
 }
 
 func (p *part) install(at Position, commands ...string) {

@@ -122,7 +122,8 @@ func (p *plan) judge(c *step) {
 	if c.kind.judges() && c.secret {
 		refuse(reasonSecret)
 	}
-	if other := map[*ecosystem]*ecosystem{&maven: &gradle, &gradle: &maven}[c.eco]; other != nil && len(p.checksOf(other, c.dir)) > 0 {
+	other := map[*ecosystem]*ecosystem{&maven: &gradle, &gradle: &maven}[c.eco]
+	if t := p.partOf(other, c.dir); t != nil && len(t.checks) > 0 {
 		refuse("setup and checks use " + other.name)
 	}
 	if eco := c.eco; c.kind.judges() && eco != &python && eco != &makefiles && eco != &dotnet && !here.present(eco) {
@@ -134,14 +135,6 @@ func (p *plan) judge(c *step) {
 	if c.kind.judges() && helper(c.dir) {
 		refuse("its directory does not hold the project itself")
 	}
-}
-
-// checksOf returns the checks of an ecosystem's convention in a directory.
-func (p *plan) checksOf(eco *ecosystem, dir string) []found {
-	if t := p.parts[eco.name+":"+dir]; t != nil {
-		return t.checks
-	}
-	return nil
 }
 
 // versions takes the versions of the jobs. Where one job has several of a tool, the one of another job is not what the repository needs.

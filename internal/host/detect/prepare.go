@@ -184,7 +184,7 @@ func (p *plan) devCommand(c step) (run, why string) {
 	case c.complex:
 	case v.kind == kindInstall && v.eco == &python && pipCommand.MatchString(c.text):
 		args := strings.TrimPrefix(pipCommand.FindStringSubmatch(c.text)[1], "--user ")
-		if p.parts[python.name+":"+c.dir] == nil {
+		if p.partOf(&python, c.dir) == nil {
 			p.omit(c.at, c.text, "no part of the project has an environment of Python")
 			return "", ""
 		}
@@ -196,7 +196,7 @@ func (p *plan) devCommand(c step) (run, why string) {
 			return "", ""
 		}
 		return install + args, ""
-	case v.kind == kindInstall && !elsewhere.MatchString(c.text) && p.parts[v.eco.name+":"+c.dir] != nil,
+	case v.kind == kindInstall && !elsewhere.MatchString(c.text) && p.partOf(v.eco, c.dir) != nil,
 		v.kind == kindNothing && !strings.Contains(c.text, ">"):
 		return "", ""
 	case p.lacks(c.text):

@@ -22,7 +22,6 @@ type source struct {
 
 	tree  fs.FS
 	cache map[string]*file
-	parts map[string]*part // by directory and ecosystem
 	order []*part
 	dirs  []string // with a manifest, at most maxDepth deep
 	// members are directories that belong to the project of another one, and patterns name those of workspaces.
