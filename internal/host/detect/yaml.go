@@ -76,7 +76,7 @@ const (
 # Check it with ` + "`sandbox-agent project validate`, see all keys with `sandbox-agent project schema`" + `.
 name: %s
 
-# Where the code is: this folder, or a URL.
+# Where the code is: this directory, or a URL.
 repo: .`
 	keysText = `# Secrets are references, never values: env://NAME, file://PATH or cmd://COMMAND. The key of the agent's model is taken from
 # your environment unless it is named here; it stays in the sandbox's gateway, and the agent never holds it.
