@@ -29,6 +29,9 @@ var actionTools = map[string]struct{ tool, input string }{
 	"denoland/setup-deno":    {"deno", "deno-version"},
 }
 
+// displayActions run a command with a display.
+var displayActions = regexp.MustCompile(`^(?:coactions/setup-xvfb|gabrielbb/xvfb-action)$`)
+
 type actionCheck struct{ command, args, usual, install string }
 
 // actionChecks are actions that check by themselves: the command, with the input that has its arguments, and how it is installed.
@@ -58,7 +61,7 @@ const (
 // action takes the versions and checks of an action.
 func (d githubActions) action(j *job, file string, st *workflowStep, rows []*scope, row *scope) {
 	at := Position{File: file, Line: st.Uses.Line}
-	if dir, local := strings.CutPrefix(st.Uses.Value, "./"); local {
+	if dir, local := strings.CutPrefix(strings.TrimPrefix(st.Uses.Value, "$"), "/"); local || strings.HasPrefix(dir, "./") {
 		d.composite(j, file, path.Clean(dir), st, rows, row)
 		return
 	}
@@ -70,6 +73,16 @@ func (d githubActions) action(j *job, file string, st *workflowStep, rows []*sco
 			return ""
 		}
 		return v
+	}
+	if uses == "actions/download-artifact" {
+		j.fetches = true
+		return
+	}
+	if displayActions.MatchString(uses) {
+		j.commands = append(j.commands, step{command: command{
+			text: "xvfb-run " + with(row, "run"), dir: cmp.Or(with(row, "working-directory"), "."), at: at,
+		}})
+		return
 	}
 	if uses == "actions/checkout" {
 		other := with(row, "repository")

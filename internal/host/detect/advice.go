@@ -14,8 +14,8 @@ var (
 	fence   = regexp.MustCompile("^\\s*(```|~~~)")
 )
 
-// advice suggests the commands below headings such as "Testing". The agent reads these files itself; no run takes their commands.
-func (d *detector) advice() {
+// readAdvice suggests the commands below headings such as "Testing". The agent reads these files itself; no run takes their commands.
+func readAdvice(d *detector) {
 	for _, name := range adviceFiles {
 		f := d.open(name)
 		if f == nil {

@@ -93,15 +93,7 @@ func (p *plan) tested(dir string) bool {
 // choose chooses the checks of one kind of a part: the convention's, or the command of a job that covers as much.
 func (p *plan) choose(t *part, k kind, gated bool) (chosen []found) {
 	usual := slices.IndexFunc(t.checks, func(f found) bool { return f.kind == k })
-	var whole, narrow []found
-	for _, c := range p.candidates(t, k) {
-		switch {
-		case c.narrow, t.covers != nil && !t.covers(c.text):
-			narrow = append(narrow, c)
-		case !c.job.aside || k == kindTest && len(whole) == 0 && (t.eco != &node || strings.HasPrefix(c.text, t.label+" ")):
-			whole = append(whole, c)
-		}
-	}
+	whole, narrow := p.split(t, k)
 	drop := func(all []found, why string) {
 		for _, c := range all {
 			c.job.commands[c.i].why = why
@@ -139,13 +131,40 @@ func (p *plan) choose(t *part, k kind, gated bool) (chosen []found) {
 		return nil
 	case k == kindVet:
 	case gated && (t.eco != &python || k == kindLint && !t.d.named("ruff") && !p.named("ruff")):
-		p.omit(f.at, f.command, "no job of a pull request runs it")
+		p.omit(f.at, f.command, reasonUnrun)
 		return nil
 	case k == kindBuild && slices.ContainsFunc(outputs, func(o string) bool { return p.isDir(path.Join(t.d.dir, o)) }):
 		p.omit(f.at, f.command, "%s", reasonRewrites)
 		return nil
 	}
 	return append(chosen, f)
+}
+
+// split divides the commands of jobs for a kind of check into those that cover all of a part, and others.
+func (p *plan) split(t *part, k kind) (whole, narrow []found) {
+	for _, c := range p.candidates(t, k) {
+		switch {
+		case k == kindTest && c.job.rootServer():
+			c.job.commands[c.i].why = reasonRootServer
+		case c.narrow, t.covers != nil && (k == kindTest || k == kindBuild) && !t.covers(c.text):
+			narrow = append(narrow, c)
+		case !c.job.aside || k == kindTest && len(whole) == 0 && (t.eco != &node || strings.HasPrefix(c.text, t.label+" ")):
+			whole = append(whole, c)
+		}
+	}
+	if len(whole) > 0 || t.eco != &rust || k != kindTest {
+		return whole, narrow
+	}
+	// Where no job tests the default features, others are the project's.
+	i := slices.IndexFunc(narrow, func(c found) bool {
+		rest := strings.ReplaceAll(c.text, " --no-default-features", "")
+		return rest != c.text && !cargoPart.MatchString(rest)
+	})
+	if i >= 0 {
+		narrow[i].narrow = false
+		whole, narrow = narrow[i:i+1], slices.Delete(slices.Clone(narrow), i, i+1)
+	}
+	return whole, narrow
 }
 
 // used marks the command of a check.
@@ -210,6 +229,14 @@ func (p *plan) chooseTest(t *part, usual int, whole, narrow []found, take func(f
 		chosen := part(narrow[light])
 		drop(slices.DeleteFunc(narrow, isLight), "it needs services that other tests do not")
 		return chosen
+	case usual >= 0 && p.against(t, t.checks[usual]) != "":
+		why := p.against(t, t.checks[usual])
+		p.omit(t.checks[usual].at, t.checks[usual].command, "%s", why)
+		drop(narrow, "it covers a part of the tests")
+		if why == reasonUnrun {
+			t.setup = nil
+		}
+		return nil
 	case usual >= 0 && p.below(t) != "":
 		p.omit(t.checks[usual].at, t.checks[usual].command, "the pipelines run the tests in %s", p.below(t))
 		return nil

@@ -117,6 +117,7 @@ const (
 	reasonMissing          = "nothing in the repository installs it"
 	reasonPlaceholder      = "it tests nothing"
 	reasonPlain            = "it is more than one plain command"
+	reasonDisplay          = "it needs a display, which the sandbox does not have"
 )
 
 // judges reports whether commands of a kind are checks.
@@ -126,7 +127,7 @@ func (k kind) judges() bool { return k != "" && slices.Contains(strings.Fields(c
 type rule struct {
 	words string
 	kind  kind
-	exact bool // without arguments
+	only  *regexp.Regexp // arguments without which it is another command
 	// whole are arguments without which a check covers only a part, and narrow are arguments that restrict it to one.
 	whole, narrow *regexp.Regexp
 	// must are arguments without which the command changes files, and writes are arguments that make it do so.
@@ -226,6 +227,7 @@ var (
 	watches = regexp.MustCompile(`--watch(?:All)?(?:\s|$|=true)|\bnodemon\b|(?:^|\s)watch(?:\s|$)|` +
 		`^(?:tsc|mocha|vitest) (?:.* )?-w(?:\s|$)`)
 	rewrites    = regexp.MustCompile(`\s(?:--fix(?:-only|-type\S*|=\S*)?|--write|--auto-?correct\S*|--apply(?:-unsafe)?)(?:\s|$)`)
+	displays    = regexp.MustCompile(`^xvfb-run(?: --?\S+| "[^"]*")* `)
 	placeholder = regexp.MustCompile(`^(?:echo|printf|exit|(?:/(?:usr/)?bin/)?true|:)(?:\s|$)`)
 	unitOnly    = regexp.MustCompile(`(?i)\bunit`)
 )
@@ -250,10 +252,13 @@ func (d *detector) classify(text string, depth int) verdict {
 }
 
 func (d *detector) byWords(text string, depth int) verdict {
+	text = strings.Replace(text, "cargo +stable ", "cargo ", 1)
 	stripped := releaseFlag.ReplaceAllString(text, " ")
 	switch {
 	case watches.MatchString(text):
 		return verdict{kind: kindRefused, why: reasonWatches}
+	case displays.MatchString(text):
+		return verdict{kind: kindOther, why: reasonDisplay}
 	case skipsTests.MatchString(text):
 		return verdict{kind: kindRefused, why: reasonSkips}
 	case publishes.MatchString(quoted.ReplaceAllString(stripped, "")), strings.Contains(text, "-DperformRelease"):
@@ -264,6 +269,9 @@ func (d *detector) byWords(text string, depth int) verdict {
 		return verdict{kind: kindNothing}
 	case shellOnly.MatchString(inQuotes.ReplaceAllString(text, "")):
 		return verdict{why: reasonPlain}
+	}
+	if v, ok := indirect(d, text, depth); ok {
+		return v
 	}
 	for _, eco := range ecosystems() {
 		if task := eco.hooks().task; task != nil {
@@ -283,7 +291,7 @@ func (d *detector) byWords(text string, depth int) verdict {
 				if m := pythonScript.FindString(rest); !ok && m != "" && strings.Contains(r.words, ".py") { // in a directory
 					args, ok = strings.CutPrefix(rest[len(m):], r.words)
 				}
-				if ok && (args == "" || args[0] == ' ' && !r.exact) {
+				if ok && (args == "" || args[0] == ' ') && (r.only == nil || r.only.MatchString(args)) {
 					return d.ruled(eco, r, launcher, rest, args)
 				}
 			}

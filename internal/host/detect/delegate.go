@@ -2,6 +2,7 @@ package detect
 
 import (
 	"cmp"
+	"path"
 	"regexp"
 	"slices"
 )
@@ -19,14 +20,16 @@ var (
 func (p *plan) delegate(t *part) (*job, int) {
 	jobs := slices.Clone(p.jobs)
 	slices.SortStableFunc(jobs, func(a, b *job) int { return cmp.Compare(len(a.services), len(b.services)) })
-	for _, j := range jobs {
-		if j.aside || !testJob.MatchString(j.name) {
-			continue
-		}
-		for i := range j.commands {
-			c := &j.commands[i]
-			if c.delegates(t.eco) && c.dir == t.d.dir {
-				return j, i
+	for _, eco := range []*ecosystem{nil, t.eco} { // a command that is called a test is one sooner than any other of the program
+		for _, j := range jobs {
+			if j.aside || !testJob.MatchString(j.name+" "+path.Base(j.at.File)) {
+				continue
+			}
+			for i := range j.commands {
+				c := &j.commands[i]
+				if c.delegates(eco) && c.dir == t.d.dir {
+					return j, i
+				}
 			}
 		}
 	}

@@ -109,6 +109,7 @@ type collector struct {
 
 const (
 	hintPipeline = iota // the one version of the jobs that judge
+	hintDev             // the dev container's
 	hintManifest        // what a manifest works with
 	hintMatrix          // several versions of a matrix
 	hintAside           // jobs that do not judge
@@ -125,7 +126,7 @@ type detector struct {
 func Detect(tree fs.FS, name string) *Draft {
 	s := &source{collector: &collector{Draft: &Draft{Name: ProjectName(name)}}, tree: tree, cache: map[string]*file{}}
 	d := &detector{s, "."}
-	d.git()
+	readGit(d)
 	s.jobs = append(githubActions{d}.jobs(), gitlabCI{d}.jobs()...)
 	dev := devContainer{detector: d}
 	dev.parse()
@@ -148,13 +149,13 @@ func Detect(tree fs.FS, name string) *Draft {
 	d.withoutSecrets()
 	plan.setup(dev.commands())
 	plan.left()
-	d.settlePort()
+	settlePort(d)
 	for _, level := range d.hints {
 		for _, h := range level {
 			d.tool(h.At, h.Name, h.Version)
 		}
 	}
-	d.advice()
+	readAdvice(d)
 	d.unread()
 	return d.Draft
 }

@@ -237,7 +237,7 @@ func (d *devContainer) features() {
 		if version == "" || version == "latest" || version == "lts" || version == "os-provided" {
 			continue
 		}
-		d.tool(at, tool, version)
+		d.hint(hintDev, at, tool, version)
 	}
 }
 

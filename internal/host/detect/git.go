@@ -11,8 +11,8 @@ var (
 	headRef   = regexp.MustCompile(`^ref: refs/heads/(\S+)`)
 )
 
-// git reads remote and branch of a folder that has them; a tree of a commit has not.
-func (d *detector) git() {
+// readGit reads remote and branch of a folder that has them; a tree of a commit has not.
+func readGit(d *detector) {
 	if f := d.open(".git/config"); f != nil {
 		// A remote that holds a credential is not repeated.
 		if m := originURL.FindStringSubmatch(f.text); m != nil && plainName(m[1]) {

@@ -215,13 +215,23 @@ func (d *detector) reached(command string) (all []string) {
 			}
 		}
 	}
-	m := shellFile.FindStringSubmatch(command)
-	if m != nil && strings.ContainsAny(command, "/.") && !slices.Contains(wrappers, path.Base(m[1])) {
-		if f := d.open(m[1]); f != nil && (strings.HasSuffix(m[1], ".sh") || shebang.MatchString(f.text)) {
-			all = append(all, f.text)
-		}
+	if _, content, ok := shellTask(d, command); ok {
+		all = append(all, content)
 	}
 	return all
+}
+
+// shellTask finds the script of the repository that a command runs.
+func shellTask(d *detector, text string) (name, content string, ok bool) {
+	m := shellFile.FindStringSubmatch(text)
+	if m == nil || !strings.ContainsAny(text, "/.") || slices.Contains(wrappers, path.Base(m[1])) {
+		return "", "", false
+	}
+	f := d.open(m[1])
+	if f == nil || !strings.HasSuffix(m[1], ".sh") && !shebang.MatchString(f.text) {
+		return "", "", false
+	}
+	return strings.TrimSuffix(path.Base(m[1]), ".sh"), f.text, true
 }
 
 var shebang = regexp.MustCompile(`^#!\S*(?:/env )?\s?\S*sh\b`)

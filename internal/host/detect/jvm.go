@@ -1,6 +1,10 @@
 package detect
 
-import "regexp"
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
 
 var maven = ecosystem{
 	name: "maven", files: []string{"pom.xml"}, tools: "java",
@@ -27,6 +31,11 @@ func readMaven(d *detector, p *part) {
 		d.need(Position{File: f.name}, "maven")
 	}
 	p.install(Position{File: f.name}, run+" --batch-mode --quiet test-compile")
+	p.late = func([]*job) { // a build that checks more than its tests may only pass with their properties
+		if i := slices.IndexFunc(p.checks, func(f found) bool { return f.kind == kindTest }); i >= 0 {
+			p.setup[0].Text += strings.Join(mavenProperty.FindAllString(p.checks[i].command, maxList), "")
+		}
+	}
 	p.convention(Position{File: f.name}, run+" --batch-mode verify")
 	jvmMembers(d, "pom.xml")
 }
@@ -65,8 +74,9 @@ func readGradle(d *detector, p *part) {
 }
 
 var (
-	pomRelease = regexp.MustCompile(`<(?:maven\.compiler\.(?:release|target)|java\.version|release)>\s*(?:1\.)?([0-9]{1,2})\s*</`)
-	gradleJava = regexp.MustCompile(`JavaLanguageVersion\.of\(\s*"?([0-9]{1,2})"?\s*\)|jvmToolchain\(\s*([0-9]{1,2})\s*\)`)
+	mavenProperty = regexp.MustCompile(`\s-[DP](?:"[\w.=-]+"|[\w.=-]+)`)
+	pomRelease    = regexp.MustCompile(`<(?:maven\.compiler\.(?:release|target)|java\.version|release)>\s*(?:1\.)?([0-9]{1,2})\s*</`)
+	gradleJava    = regexp.MustCompile(`JavaLanguageVersion\.of\(\s*"?([0-9]{1,2})"?\s*\)|jvmToolchain\(\s*([0-9]{1,2})\s*\)`)
 )
 
 // gradleRules reports whether Gradle builds a directory that has a file of Maven, too: setup and checks use one of them.

@@ -29,6 +29,11 @@ func (p *plan) name() {
 			}
 			slices.SortStableFunc(t.checks, func(a, b found) int { return cmp.Compare(rank(a), rank(b)) })
 		}
+		build := slices.IndexFunc(t.checks, func(f found) bool { return f.kind == kindBuild && f.job != nil })
+		if build > 0 && slices.ContainsFunc(t.checks[:build], func(f found) bool { return f.job != nil && f.job.fetches }) {
+			t.checks = slices.Insert(t.checks, 0, t.checks[build])
+			t.checks = slices.Delete(t.checks, build+1, build+2)
+		}
 		for _, f := range t.checks {
 			if p.repeats(t, f) {
 				p.omit(f.at, f.command, "it only runs other checks")
@@ -76,7 +81,7 @@ func (p *plan) repeats(t *part, f found) bool {
 // withEnv is the command of a check with the variables of its step, where the whole task has no such variables.
 func (p *plan) withEnv(t *part, f found) string {
 	words := ""
-	if strings.HasPrefix(f.command, "make ") && p.partOf(&python, t.d.dir) != nil {
+	if (t.eco == &python || t.eco == &makefiles) && !strings.Contains(f.command, t.d.venv()) && p.partOf(&python, t.d.dir) != nil {
 		words = `PATH="` + t.d.venv() + `/bin:$PATH" `
 	}
 	vars := f.env
@@ -85,15 +90,20 @@ func (p *plan) withEnv(t *part, f found) string {
 		i := slices.IndexFunc(vars, func(v Var) bool { return v.Name == nodeOptions })
 		vars = vars[max(i, 0) : i+1]
 	}
-	for _, v := range vars {
+	return prefixed(words, vars, f.command)
+}
+
+// prefixed is a command with words and variables before it.
+func prefixed(words string, env []Var, command string) string {
+	for _, v := range env {
 		if !idleVariable.MatchString(v.Name) && !strings.Contains(v.Value, "\n") {
 			words += v.Name + "=" + text.Shell(v.Value) + " "
 		}
 	}
-	if words != "" && strings.Contains(f.command, " && ") {
+	if words != "" && strings.Contains(command, " && ") {
 		words = "export " + words + "&& "
 	}
-	return words + f.command
+	return words + command
 }
 
 // check adds a check under a free name.

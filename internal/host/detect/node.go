@@ -364,7 +364,7 @@ func (d nodeFiles) server(f *file, m *packageJSON, run string) {
 }
 
 // settlePort settles the port of the development server: without one there is no server.
-func (d *detector) settlePort() {
+func settlePort(d *detector) {
 	if d.Dev == nil {
 		return
 	}

@@ -22,6 +22,9 @@ var deno = ecosystem{
 	},
 }
 
+// denoModules asks for an install; otherwise Deno fetches what it runs.
+var denoModules = regexp.MustCompile(`"nodeModulesDir"\s*:\s*"manual"`)
+
 var denoForm = regexp.MustCompile(`^deno task ([\w:.-]+)$`)
 
 func denoTask(d *detector, text string) (name, content string, ok bool) {
@@ -40,6 +43,9 @@ func readDeno(d *detector, p *part) {
 	}
 	at := Position{File: f.name}
 	d.hint(hintManifest, at, "deno", "*")
+	if m := denoModules.FindStringIndex(f.text); m != nil {
+		p.install(f.line(m[0]), "deno install")
+	}
 	if denoTasks(d)["test"] != "" {
 		p.convention(f.find(keyLine("test")), "deno task test")
 	} else if name := d.below(d.dir, 0, denoTests...); name != "" {
@@ -312,8 +318,8 @@ func (d *detector) foreignBuild() bool {
 
 var lfsLine = regexp.MustCompile(`(?m)^[^#\n]*\bfilter=lfs\b`)
 
-// lfs says that objects of Git LFS are not fetched.
-func (d *detector) lfs() {
+// omitLFS says that objects of Git LFS are not fetched.
+func omitLFS(d *detector) {
 	if f := d.open(".gitattributes"); f != nil && lfsLine.MatchString(f.text) {
 		d.omit(f.find(lfsLine), "Git LFS", "its objects are not fetched: the files are pointers")
 	}

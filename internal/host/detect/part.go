@@ -182,7 +182,7 @@ func (d *detector) unread() {
 		}
 	}
 	d.buildsBelow()
-	d.lfs()
+	omitLFS(d)
 	var others []string
 	for _, dir := range d.manifestDirs() {
 		used := func(p *part) bool { return p.d.dir == dir }

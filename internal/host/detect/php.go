@@ -12,6 +12,7 @@ var php = ecosystem{
 	launchers: regexp.MustCompile(`^(?:composer exec (?:-- )?|(?:php )?(?:\./)?(?:vendor/bin/)?)`),
 	rules: []rule{
 		{words: "phpunit", kind: kindTest, narrow: phpPart, drop: phpCoverage, needs: "phpunit/phpunit"},
+		{words: "simple-phpunit", kind: kindTest, narrow: phpPart, drop: phpCoverage, needs: "symfony/phpunit-bridge"},
 		{words: "pest", kind: kindTest, narrow: phpPart, drop: phpCoverage, needs: "pestphp/pest"},
 		{words: "artisan test", kind: kindTest, narrow: phpPart},
 		{words: "phpcs", kind: kindLint, needs: "squizlabs/php_codesniffer"},
@@ -108,6 +109,10 @@ func readPHP(d *detector, p *part) {
 	if m.Scripts["test"] != nil {
 		p.convention(f.find(keyLine("test")), "composer test")
 	} else if c := d.first("phpunit.xml", "phpunit.xml.dist"); c != nil {
-		p.add(Position{File: c.name}, kindTest, "vendor/bin/phpunit")
+		command := "vendor/bin/phpunit"
+		if phpHas(d, "symfony/phpunit-bridge") && !phpHas(d, "phpunit/phpunit") {
+			command = "vendor/bin/simple-phpunit"
+		}
+		p.add(Position{File: c.name}, kindTest, command)
 	}
 }

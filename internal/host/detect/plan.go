@@ -18,6 +18,7 @@ type job struct {
 	services []Service
 	commands []step
 	modules  bool    // it checks out submodules
+	fetches  bool    // it takes what another job built
 	biome    *string // how setup installs Biome, which the job has; empty if the manifest names it
 	// elsewhere reports that it works in another repository.
 	elsewhere bool
@@ -71,6 +72,10 @@ func newPlan(d *detector, jobs []*job) *plan {
 			if m := pipCommand.FindStringSubmatch(c.text); m != nil && c.why == "" {
 				d.pip += "\n" + m[1]
 			}
+			if m := toxCommand.FindStringSubmatch(c.text); m != nil && c.why == "" && !j.aside && d.toxEnv == "" {
+				d.toxEnv = m[1]
+			}
+			d.hatched = d.hatched || strings.HasPrefix(c.text, "hatch test") && c.why == ""
 		}
 	}
 	for _, j := range jobs {

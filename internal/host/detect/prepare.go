@@ -101,7 +101,7 @@ func (p *plan) setup(dev []step) {
 			c.used = true
 			p.need(c.at, c.packages...)
 			if c.verdict.command != "" {
-				p.detector.setup(c.at, in(c.dir, c.verdict.command))
+				p.detector.setup(c.at, in(c.dir, prefixed("", c.env, c.verdict.command)))
 			}
 		}
 	}
@@ -205,6 +205,9 @@ func (p *plan) devCommand(c step) (run, why string) {
 		return v.command, ""
 	}
 	var words []string
+	if _, content, ok := shellTask(here, c.text); ok && inVenv && scriptPip.MatchString(content) && !here.has("uv.lock") {
+		words = append(words, `PATH="`+here.venv()+`/bin:$PATH"`)
+	}
 	for _, e := range c.env {
 		words = append(words, e.Name+"="+text.Shell(e.Value))
 	}
@@ -217,6 +220,9 @@ func (p *plan) lacks(command string) bool {
 	return m != nil && strings.HasPrefix(command, m[1]) && !strings.HasPrefix(m[1], "docker") &&
 		!slices.ContainsFunc(p.Setup, func(i Item) bool { return strings.Contains(i.Text, m[1]) })
 }
+
+// scriptPip is a line of a script that installs with the pip that it finds.
+var scriptPip = regexp.MustCompile(`(?m)^\s*(?:python3? -m )?pip3? install\s`)
 
 var scriptFile = regexp.MustCompile(`^(?:(?:ba)?sh )?(?:\./)?([\w./-]+\.sh)$`)
 

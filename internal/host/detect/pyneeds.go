@@ -14,6 +14,9 @@ var (
 	tomlText    = regexp.MustCompile(`"([^"\n]+)"|'([^'\n]+)'`)
 )
 
+// hatchTable is an environment of tests in hatch.toml.
+var hatchTable = regexp.MustCompile(`(?ms)^\[envs\.(?:default|tests?|dev|hatch-test)\][ \t]*\n(.*?)(?:^\[|\z)`)
+
 type needTable struct{ table, keys *regexp.Regexp }
 
 // needTables are the tables of pyproject.toml that list what tests need, and the keys of their lists.
@@ -36,15 +39,25 @@ func (p *pythonFiles) groups() (at Position, needs []string) {
 	if project == nil {
 		return at, nil
 	}
+	if f := p.open("hatch.toml"); f != nil {
+		for _, m := range tableBodies(hatchTable, f.text) {
+			lists := tomlLists(f.text[m[0]:m[1]])
+			at = f.line(m[0] - 1)
+			needs = append(needs, slices.Concat(requirements(lists, "dependencies", 0), requirements(lists, "extra-dependencies", 0))...)
+		}
+	}
+	if p.hatched { // what its environment has by itself
+		needs = append(needs, "coverage[toml]", "pytest", "pytest-mock", "pytest-rerunfailures", "pytest-xdist[psutil]")
+	}
 	if !p.installable() {
 		tables = append(slices.Clone(tables), needTable{extras, testGroup})
 	}
 	for _, of := range tables {
-		for _, table := range of.table.FindAllStringSubmatchIndex(project.text, maxList) {
+		for _, table := range tableBodies(of.table, project.text) {
 			if at.Line == 0 {
-				at = project.line(table[0])
+				at = project.line(table[0] - 1)
 			}
-			lists := tomlLists(project.text[table[2]:table[3]])
+			lists := tomlLists(project.text[table[0]:table[1]])
 			for _, name := range sortedKeys(lists) {
 				if of.keys.MatchString(name) {
 					needs = append(needs, requirements(lists, name, 0)...)
@@ -54,6 +67,19 @@ func (p *pythonFiles) groups() (at Position, needs []string) {
 	}
 	slices.Sort(needs)
 	return at, slices.Compact(needs)
+}
+
+// tableBodies are the contents of the tables that an expression matches. The next table may begin where one ends.
+func tableBodies(re *regexp.Regexp, text string) (all [][2]int) {
+	for from := 0; len(all) < maxList; {
+		m := re.FindStringSubmatchIndex(text[from:])
+		if m == nil {
+			return all
+		}
+		all = append(all, [2]int{from + m[2], from + m[3]})
+		from += m[3]
+	}
+	return all
 }
 
 // tomlLists are the lists of a table by their keys, without comments.

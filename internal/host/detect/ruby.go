@@ -12,7 +12,7 @@ var ruby = ecosystem{
 		{words: "rspec", kind: kindTest, narrow: rubyPart, needs: "rspec"},
 		{words: "rake test", kind: kindTest, narrow: rubyPart},
 		{words: "rake spec", kind: kindTest, narrow: rubyPart},
-		{words: "rake", kind: kindTest, exact: true},
+		{words: "rake", kind: kindTest, only: regexp.MustCompile(`^(?: [\w:]+)* (?:test|spec)$|^$`)},
 		{words: "rails test", kind: kindTest, narrow: rubyPart},
 		{words: "rails test:system", kind: kindOther, why: "it needs a browser of its own"},
 		{words: "rubocop", kind: kindLint, needs: "rubocop", writes: regexp.MustCompile(`\s-[aA](?:\s|$)`)},

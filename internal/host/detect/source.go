@@ -26,6 +26,8 @@ type source struct {
 	dirs  []string // with a manifest, at most maxDepth deep
 	// members are directories that belong to the project of another one, and patterns name those of workspaces.
 	members, patterns []string
+	toxEnv            string   // that a pipeline runs
+	hatched           bool     // a pipeline runs "hatch test"
 	pip               string   // what pipelines install with pip
 	programs          []string // that actions of pipelines install
 	steps             []step   // of the setup job of a pipeline

@@ -7,12 +7,14 @@ import (
 )
 
 // tox returns what the tests need by the environment of tox.ini that all others start from, as arguments of pip. Lines with conditions
-// are for other environments.
+// count where they hold for the environment that a pipeline runs.
 func (p *pythonFiles) tox() (at Position, needs []string) {
 	at, lines := p.toxLines("testenv", "deps", 0)
 	for _, line := range lines {
-		if factors, rest, ok := strings.Cut(line, ": "); ok && len(pythonFactor.FindAllString(factors, maxList)) > 1 {
-			line = strings.TrimSpace(rest)
+		if m := toxFactors.FindStringSubmatch(line); m != nil {
+			if several := pythonFactor.FindAllString(m[1], 2); len(several) > 1 || factor(m[1], p.toxEnv) {
+				line = m[2]
+			}
 		}
 		if l := listed.FindStringSubmatch(line); l != nil {
 			if !slices.Contains(requirementFiles, l[1]) && p.has(l[1]) {
@@ -25,6 +27,24 @@ func (p *pythonFiles) tox() (at Position, needs []string) {
 		}
 	}
 	return at, needs
+}
+
+var (
+	// toxFactors are the environments of a line, such as py311-django42,django52.
+	toxFactors = regexp.MustCompile(`^([\w.!,{} -]+):[ \t]*([^\s/].*)$`)
+	// toxCommand runs one environment of the tests.
+	toxCommand = regexp.MustCompile(`^(?:uv run (?:--\S+ )*)?(?:python3? -m )?tox (?:.* )?-e[ =]?"?((?:pypy|py[0-9]|[0-9])[\w.-]*)`)
+)
+
+// factor reports whether a condition of a line holds for an environment.
+func factor(condition, environment string) bool {
+	factors := strings.Split(environment, "-")
+	return environment != "" && slices.ContainsFunc(strings.Split(condition, ","), func(all string) bool {
+		return !slices.ContainsFunc(strings.Split(all, "-"), func(f string) bool {
+			name, not := strings.CutPrefix(f, "!")
+			return slices.Contains(factors, name) == not
+		})
+	})
 }
 
 // toxWords are the words of a key of [testenv].
