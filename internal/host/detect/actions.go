@@ -128,8 +128,7 @@ func (d githubActions) action(j *job, file string, st *workflowStep, rows []*sco
 		text: strings.TrimSpace(check.command + " " + cmp.Or(with(row, check.args), check.usual)),
 		dir:  cmp.Or(with(row, "working-directory"), "."), at: at,
 	}}
-	_, release, _ := strings.Cut(st.Uses.Value, "@")
-	install, why := d.installs(check, with(row, "version"), release, with(row, "only-new-issues") == "true")
+	install, why := check.installs(with(row, "version"), with(row, "only-new-issues") == "true")
 	switch {
 	case why != "":
 		j.leave(file, st, why)
@@ -145,14 +144,10 @@ func (d githubActions) action(j *job, file string, st *workflowStep, rows []*sco
 // versionFile is a file with a version and nothing else.
 var versionFile = regexp.MustCompile(`(?:^|/)\.(?:nvmrc|[a-z]+-version)$`)
 
-var (
-	goVersion = regexp.MustCompile(`^v?([0-9]+(?:\.[0-9]+)*)$`)
-	// golangciTwo is in configurations of golangci-lint 2.
-	golangciTwo = regexp.MustCompile(`(?m)^version:\s*["']?2`)
-)
+var goVersion = regexp.MustCompile(`^v?([0-9]+(?:\.[0-9]+)*)$`)
 
 // installs returns the command that installs an action's program, or why there is none. some says that only new findings count.
-func (d githubActions) installs(c actionCheck, version, release string, some bool) (install, why string) {
+func (c actionCheck) installs(version string, some bool) (install, why string) {
 	switch {
 	case c.command == "", some:
 		return "", "the sandbox does not have its program; a project file can install it under setup"
@@ -169,14 +164,13 @@ func (d githubActions) installs(c actionCheck, version, release string, some boo
 		query = m[1]
 	}
 	if program == golangci {
-		config := d.first(".golangci.yml", ".golangci.yaml")
-		switch v := goVersion.FindStringSubmatch(release); {
-		case strings.HasPrefix(query, "1."), query == "latest" && v != nil && versionrange.Compare(v[1], "7") < 0:
-			program = strings.Replace(program, "/v2/", "/", 1)
-		case query == "latest" && v == nil && (config == nil || !golangciTwo.MatchString(config.text)):
+		switch {
+		case query == "latest": // whose build takes minutes, and may not be what the configuration is for
 			return "", "nothing says which version; a project file can install it under setup"
+		case strings.HasPrefix(query, "1."):
+			program = strings.Replace(program, "/v2/", "/", 1)
 		}
-		query = strings.Replace("v"+query, "vlatest", "latest", 1)
+		query = "v" + query
 	}
 	return `GOBIN="$HOME/.local/bin" go install ` + program + "@" + query, ""
 }
