@@ -32,6 +32,22 @@ var actionTools = map[string]struct{ tool, input string }{
 // displayActions run a command with a display.
 var displayActions = regexp.MustCompile(`^(?:coactions/setup-xvfb|gabrielbb/xvfb-action)$`)
 
+// actionPackages are actions that install packages of the distribution, and the input that lists them.
+var actionPackages = map[string]struct{ usual, input string }{
+	"arduino/setup-protoc":            {"protobuf-compiler", ""},
+	"awalsh128/cache-apt-pkgs-action": {"", "packages"},
+	"ilammy/setup-nasm":               {"nasm", ""},
+	"ts-graphviz/setup-graphviz":      {"graphviz", ""},
+	"federicocarboni/setup-ffmpeg":    {"ffmpeg", ""},
+	"ludeeus/setup-shellcheck":        {"shellcheck", ""},
+	"mfinelli/setup-shfmt":            {"shfmt", ""},
+	"seanmiddleditch/gha-setup-ninja": {"ninja-build", ""},
+	"lukka/get-cmake":                 {"cmake ninja-build", ""},
+}
+
+// installsOnly are arguments with which an action installs its program, and does not check.
+var installsOnly = regexp.MustCompile(`^(?:--?h(?:elp)?|--version|version)$`)
+
 type actionCheck struct{ command, args, usual, install string }
 
 // actionChecks are actions that check by themselves: the command, with the input that has its arguments, and how it is installed.
@@ -78,6 +94,14 @@ func (d githubActions) action(j *job, file string, st *workflowStep, rows []*sco
 		j.fetches = true
 		return
 	}
+	if d.serveAction(j, uses, at, func(input, usual string) string { return cmp.Or(with(row, input), usual) }) {
+		return
+	}
+	if apt, ok := actionPackages[uses]; ok {
+		packages := strings.Join(strings.Fields(cmp.Or(apt.usual, with(row, apt.input))), " ")
+		j.commands = append(j.commands, step{command: command{text: "apt-get install " + packages, dir: ".", at: at}})
+		return
+	}
 	if displayActions.MatchString(uses) {
 		j.commands = append(j.commands, step{command: command{
 			text: "xvfb-run " + with(row, "run"), dir: cmp.Or(with(row, "working-directory"), "."), at: at,
@@ -116,8 +140,11 @@ func (d githubActions) action(j *job, file string, st *workflowStep, rows []*sco
 		return
 	}
 	check, ok := actionChecks[uses]
+	if ok && installsOnly.MatchString(with(row, check.args)) {
+		return
+	}
 	if !ok || j.aside {
-		why := "the action is not known"
+		why := reasonAction
 		if ok {
 			why = reasonAside
 		}

@@ -8,6 +8,9 @@ import (
 
 // against says what in the jobs speaks against the convention's tests, which no job runs as they are.
 func (p *plan) against(t *part, f found) string {
+	if j, _ := p.delegate(t); j != nil && j.rootServer() {
+		return reasonRootServer
+	}
 	others, own := false, false
 	command := strings.Replace(f.command, " run ", " ", 1)
 	for _, j := range p.jobs {
@@ -35,13 +38,19 @@ func (p *plan) against(t *part, f found) string {
 	return ""
 }
 
-// rootServer reports whether a step of the job starts a server as root.
+// rootServer reports whether a step of the job starts or installs a server in a way that setup cannot.
 func (j *job) rootServer() bool {
-	return slices.ContainsFunc(j.commands, func(c step) bool { return rootServer.MatchString(c.text) && c.why != "" })
+	return slices.ContainsFunc(j.commands, func(c step) bool {
+		return c.why != "" && rootServer.MatchString(c.text) || c.why == reasonSource && serverPackage.MatchString(c.text) ||
+			c.why == reasonAction && serverAction.MatchString(c.text)
+	})
 }
 
 const (
-	reasonRootServer = "a step of its job starts a server as root"
+	reasonSource     = "its script adds a source of packages that the sandbox does not have"
+	reasonAction     = "the action is not known"
+	reasonRootServer = "a step of its job starts a server that the sandbox does not have"
+	servers          = `redis|valkey|postgres|mysql|mariadb|mongo|elasticsearch|rabbitmq|memcached|tidb|couchdb`
 	reasonUnrun      = "no job of a pull request runs it"
 )
 
@@ -49,5 +58,7 @@ var (
 	managers = regexp.MustCompile(`^(?:npx|npm|pnpm|yarn|bunx?) `)
 	judging  = regexp.MustCompile(`(?i)test|check|build|verify|spec`)
 	// rootServer starts a server that the machines of pipelines have.
-	rootServer = regexp.MustCompile(`^sudo (?:/etc/init\.d/|service |systemctl (?:re)?start )(?:postgres\w*|mysqld?|mariadb|mongod?|redis\S*)`)
+	serverPackage = regexp.MustCompile(`\sinstall .*\b(?:` + servers + `)`)
+	serverAction  = regexp.MustCompile(`(?i)^[\w.-]+/(?:\w+-)*(?:` + servers + `)`)
+	rootServer    = regexp.MustCompile(`^sudo (?:/etc/init\.d/|service |systemctl (?:re)?start )(?:postgres\w*|mysqld?|mariadb|mongod?|redis\S*)`)
 )

@@ -296,7 +296,7 @@ var idleActions = regexp.MustCompile(`^(?:actions|github|docker|codecov|coverall
 // leave adds the commands of a step that is left out.
 func (j *job) leave(file string, st *workflowStep, why string) {
 	left := script(st.Run.Value, ".", Position{File: file, Line: st.Run.Line})
-	if st.Uses.Value != "" && !idleActions.MatchString(st.Uses.Value) {
+	if uses := st.Uses.Value; uses != "" && (!idleActions.MatchString(uses) || serverAction.MatchString(uses)) {
 		left = []command{{text: st.Uses.Value, dir: ".", at: Position{File: file, Line: st.Uses.Line}}}
 	}
 	for _, c := range left {

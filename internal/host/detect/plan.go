@@ -99,7 +99,7 @@ func (p *plan) judge(c *step) {
 		}
 		return
 	case rest == "" && c.foreign && len(packages) > 0:
-		refuse("its script adds a source of packages that the sandbox does not have")
+		refuse(reasonSource)
 		return
 	case rest == "":
 		c.verdict = verdict{kind: kindPrepare, packages: packages}

@@ -149,7 +149,7 @@ func pipWords(d *detector, jobs []*job) (own string, more []string) {
 	for _, j := range jobs {
 		for _, c := range j.commands {
 			m := pipCommand.FindStringSubmatch(c.text)
-			if m == nil || c.dir != d.dir || shellOnly.MatchString(c.text) {
+			if m == nil || c.dir != d.dir || shellOnly.MatchString(inQuotes.ReplaceAllString(c.text, "")) {
 				continue
 			}
 			words := strings.Fields(strings.NewReplacer(`"`, "", `'`, "").Replace(m[1]))

@@ -228,6 +228,7 @@ func (p *pythonFiles) setup(part *part, jobs []*job) {
 		return // it packs the program
 	}
 	own, more := pipWords(d, jobs)
+	needLibraries(d, &python, d.manifestFile(), p.all+"\n"+strings.Join(more, "\n"))
 	if p.project == nil && p.legacy == nil && len(p.lists) == 0 && len(part.checks) == 0 && own == "" {
 		return
 	}

@@ -61,12 +61,13 @@ func gems(d *detector) (text string, at Position) {
 }
 
 func readRuby(d *detector, p *part) {
-	_, at := gems(d)
+	names, at := gems(d)
 	f := d.open("Gemfile")
 	if f == nil {
 		return
 	}
-	d.need(at, "ruby", "ruby-dev", "bundler")
+	d.need(at, "ruby", "ruby-dev", "bundler", "libyaml-dev") // psych, which most of Ruby's tools need, builds with libyaml
+	needLibraries(d, &ruby, at, names)
 	d.matched(f, gemfileRuby, "ruby", "")
 	p.install(at, `bundle config set --global path "$HOME/.bundle/gems"`, "bundle install --quiet")
 	spec := d.has(".rspec") || d.isDir(strings.TrimPrefix(d.dir+"/spec", "./"))

@@ -43,6 +43,11 @@ func readRust(d *detector, p *part) {
 		at, args = d.whole("Cargo.lock"), " --locked"
 	}
 	p.install(at, "cargo fetch"+args)
+	lists := f.text
+	if lock := d.open("Cargo.lock"); lock != nil {
+		lists = lock.text
+	}
+	needLibraries(d, &rust, at, lists)
 	if cargoRoot.MatchString(f.text) {
 		args = " --workspace" + args
 		for _, dir := range d.manifestDirs() {

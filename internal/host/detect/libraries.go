@@ -1,0 +1,39 @@
+package detect
+
+import "regexp"
+
+// libraries have the headers that packages of an ecosystem build with, and that the machines of pipelines have.
+var libraries = []struct {
+	eco      *ecosystem
+	names    *regexp.Regexp
+	packages []string
+}{
+	{&python, pythonName("psycopg2"), []string{"libpq-dev"}},
+	{&python, pythonName("mysqlclient"), []string{"default-libmysqlclient-dev"}},
+	{&python, pythonName("pycurl"), []string{"libcurl4-openssl-dev", "libssl-dev"}},
+	{&python, pythonName("python-ldap"), []string{"libldap-dev", "libsasl2-dev"}},
+	{&ruby, rubyName("pg"), []string{"libpq-dev"}},
+	{&ruby, rubyName("mysql2"), []string{"default-libmysqlclient-dev"}},
+	{&ruby, rubyName("trilogy"), []string{"libssl-dev"}},
+	{&rust, regexp.MustCompile(`"(?:openssl-sys|openssl|native-tls)"|(?m)^(?:openssl|native-tls)\b`), []string{"libssl-dev"}},
+	{&rust, regexp.MustCompile(`"pq-sys"|(?m)^pq-sys\b`), []string{"libpq-dev"}},
+	{&rust, regexp.MustCompile(`"mysqlclient-sys"|(?m)^mysqlclient-sys\b`), []string{"default-libmysqlclient-dev"}},
+	{&rust, regexp.MustCompile(`"libsqlite3-sys"|(?m)^libsqlite3-sys\b`), []string{"libsqlite3-dev"}},
+}
+
+func pythonName(name string) *regexp.Regexp {
+	return regexp.MustCompile(`(?mi)(?:^|["'\s])` + name + `(?:["'\s<>=~!;\[,]|$)`)
+}
+
+func rubyName(name string) *regexp.Regexp {
+	return regexp.MustCompile(`(?m)["']` + name + `["']|^\s+` + name + ` \(`)
+}
+
+// needLibraries adds the headers for what a text lists.
+func needLibraries(d *detector, eco *ecosystem, at Position, text string) {
+	for _, l := range libraries {
+		if l.eco == eco && l.names.MatchString(text) {
+			d.need(at, l.packages...)
+		}
+	}
+}
