@@ -90,22 +90,7 @@ func (d githubActions) action(j *job, file string, st *workflowStep, rows []*sco
 		}
 		return v
 	}
-	if uses == "actions/download-artifact" {
-		j.fetches = true
-		return
-	}
-	if d.serveAction(j, uses, at, func(input, usual string) string { return cmp.Or(with(row, input), usual) }) {
-		return
-	}
-	if apt, ok := actionPackages[uses]; ok {
-		packages := strings.Join(strings.Fields(cmp.Or(apt.usual, with(row, apt.input))), " ")
-		j.commands = append(j.commands, step{command: command{text: "apt-get install " + packages, dir: ".", at: at}})
-		return
-	}
-	if displayActions.MatchString(uses) {
-		j.commands = append(j.commands, step{command: command{
-			text: "xvfb-run " + with(row, "run"), dir: cmp.Or(with(row, "working-directory"), "."), at: at,
-		}})
+	if d.aids(j, uses, at, func(input, usual string) string { return cmp.Or(with(row, input), usual) }) {
 		return
 	}
 	if uses == "actions/checkout" {
@@ -166,6 +151,27 @@ func (d githubActions) action(j *job, file string, st *workflowStep, rows []*sco
 		c.install = install
 	}
 	j.commands = append(j.commands, c)
+}
+
+// aids takes an action that brings what other steps need, and reports whether it is one.
+func (d githubActions) aids(j *job, uses string, at Position, with func(input, usual string) string) bool {
+	text, dir := "", "."
+	apt, installs := actionPackages[uses]
+	switch {
+	case uses == "actions/download-artifact":
+		j.fetches = true
+		return true
+	case d.serveAction(j, uses, at, with):
+		return true
+	case installs:
+		text = "apt-get install " + strings.Join(strings.Fields(cmp.Or(apt.usual, with(apt.input, ""))), " ")
+	case displayActions.MatchString(uses):
+		text, dir = "xvfb-run "+with("run", ""), with("working-directory", ".")
+	default:
+		return false
+	}
+	j.commands = append(j.commands, step{command: command{text: text, dir: dir, at: at}})
+	return true
 }
 
 // versionFile is a file with a version and nothing else.

@@ -60,5 +60,5 @@ var (
 	// rootServer starts a server that the machines of pipelines have.
 	serverPackage = regexp.MustCompile(`\sinstall .*\b(?:` + servers + `)`)
 	serverAction  = regexp.MustCompile(`(?i)^[\w.-]+/(?:\w+-)*(?:` + servers + `)`)
-	rootServer    = regexp.MustCompile(`^sudo (?:/etc/init\.d/|service |systemctl (?:re)?start )(?:postgres\w*|mysqld?|mariadb|mongod?|redis\S*)`)
+	rootServer    = regexp.MustCompile(`^sudo (?:/etc/init\.d/|service |systemctl (?:re)?start )(?:` + servers + `)`)
 )
