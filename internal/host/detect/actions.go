@@ -29,6 +29,9 @@ var actionTools = map[string]struct{ tool, input string }{
 	"denoland/setup-deno":    {"deno", "deno-version"},
 }
 
+// composeActions start services of a compose file.
+var composeActions = regexp.MustCompile(`^(?:hoverkraft-tech|isbang)/compose-action$`)
+
 // displayActions run a command with a display.
 var displayActions = regexp.MustCompile(`^(?:coactions/setup-xvfb|gabrielbb/xvfb-action)$`)
 
@@ -125,9 +128,6 @@ func (d githubActions) action(j *job, file string, st *workflowStep, rows []*sco
 		return
 	}
 	check, ok := actionChecks[uses]
-	if ok && installsOnly.MatchString(with(row, check.args)) {
-		return
-	}
 	if !ok || j.aside {
 		why := reasonAction
 		if ok {
@@ -161,10 +161,16 @@ func (d githubActions) aids(j *job, uses string, at Position, with func(input, u
 	case uses == "actions/download-artifact":
 		j.fetches = true
 		return true
-	case d.serveAction(j, uses, at, with):
+	case installsOnly.MatchString(with(actionChecks[uses].args, "")), d.serveAction(j, uses, at, with):
 		return true
 	case installs:
 		text = "apt-get install " + strings.Join(strings.Fields(cmp.Or(apt.usual, with(apt.input, ""))), " ")
+	case composeActions.MatchString(uses) && with("services", "") != "":
+		text = "docker compose"
+		if f := with("compose-file", ""); f != "" {
+			text += " -f " + strings.Join(strings.Fields(f), " -f ")
+		}
+		text += " up -d " + strings.Join(strings.Fields(with("services", "")), " ")
 	case displayActions.MatchString(uses):
 		text, dir = "xvfb-run "+with("run", ""), with("working-directory", ".")
 	default:

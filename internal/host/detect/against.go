@@ -8,7 +8,7 @@ import (
 
 // against says what in the jobs speaks against the convention's tests, which no job runs as they are.
 func (p *plan) against(t *part, f found) string {
-	if j, _ := p.delegate(t); j != nil && j.rootServer() {
+	if j, _ := p.delegate(t); p.served || j != nil && j.rootServer() {
 		return reasonRootServer
 	}
 	others, own := false, false
@@ -42,7 +42,7 @@ func (p *plan) against(t *part, f found) string {
 func (j *job) rootServer() bool {
 	return slices.ContainsFunc(j.commands, func(c step) bool {
 		return c.why != "" && rootServer.MatchString(c.text) || c.why == reasonSource && serverPackage.MatchString(c.text) ||
-			c.why == reasonAction && serverAction.MatchString(c.text)
+			c.why == reasonPlain && background.MatchString(c.text) || c.why == reasonAction && serverAction.MatchString(c.text)
 	})
 }
 
@@ -59,6 +59,7 @@ var (
 	judging  = regexp.MustCompile(`(?i)test|check|build|verify|spec`)
 	// rootServer starts a server that the machines of pipelines have.
 	serverPackage = regexp.MustCompile(`\sinstall .*\b(?:` + servers + `)`)
-	serverAction  = regexp.MustCompile(`(?i)^[\w.-]+/(?:\w+-)*(?:` + servers + `)`)
+	serverAction  = regexp.MustCompile(`(?i)^[\w./-]+[/-](?:` + servers + `|compose-action)`)
+	background    = regexp.MustCompile(`[^&]&$`) // it starts a server for the steps after it
 	rootServer    = regexp.MustCompile(`^sudo (?:/etc/init\.d/|service |systemctl (?:re)?start )(?:` + servers + `)`)
 )

@@ -207,7 +207,10 @@ func (p *plan) chooseTest(t *part, usual int, whole, narrow []found, take func(f
 	heavy := func(c found) bool { return len(c.job.services) > 0 }
 	isLight := func(c found) bool { return !heavy(c) && !c.job.aside && unitOnly.MatchString(c.text) }
 	light := slices.IndexFunc(narrow, isLight)
-	lightMember := func(c found) bool { return !heavy(c) && cargoMember.MatchString(c.text) }
+	lightMember := func(c found) bool {
+		return !heavy(c) && cargoMember.MatchString(c.text) && !strings.Contains(c.text, "--no-run")
+	}
+	plain := func(c found) bool { return !cargoPart.MatchString(c.text) }
 	part := func(c found) []found {
 		f := choose(c).used()
 		f.tool, f.narrow = extra(f.command), true
@@ -240,7 +243,7 @@ func (p *plan) chooseTest(t *part, usual int, whole, narrow []found, take func(f
 	case usual >= 0 && p.below(t) != "":
 		p.omit(t.checks[usual].at, t.checks[usual].command, "the pipelines run the tests in %s", p.below(t))
 		return nil
-	case usual >= 0 && t.eco == &rust && slices.ContainsFunc(narrow, lightMember) && !p.others(t):
+	case usual >= 0 && t.eco == &rust && slices.ContainsFunc(narrow, lightMember) && !slices.ContainsFunc(narrow, plain) && !p.others(t):
 		p.omit(t.checks[usual].at, t.checks[usual].command, "the jobs test the packages one by one")
 		var chosen []found
 		for _, c := range narrow {

@@ -233,9 +233,11 @@ func (d githubActions) job(file string, w *workflow, key, value *yaml.Node) *job
 		d.omit(at, in.Uses, "%s", why)
 		return nil
 	case in.Uses != "":
-		if !strings.HasPrefix(in.Uses, "./") {
-			d.omit(at, in.Uses, "it is a workflow of another repository, which is not read")
+		if strings.HasPrefix(in.Uses, "./") {
+			return nil
 		}
+		d.served = d.served || serverAction.MatchString(in.Uses)
+		d.omit(at, in.Uses, "it is a workflow of another repository, which is not read")
 		return nil
 	case len(linux) == 0:
 		j := &job{name: key.Value, at: at, aside: true}

@@ -90,8 +90,8 @@ func agrees(row, other map[string]any, keys []string) bool {
 }
 
 // unusual are values of a matrix that are not what most users have.
-var unusual = regexp.MustCompile(`(?i)` + among(`nightly head next canary alpha beta dev edge rc pypy graal jruby truffle experimental minimal
-	lowest windows darwin macos`) + `|[0-9]t$`)
+var unusual = regexp.MustCompile(`(?i)` + among(`nightly head next canary alpha beta dev edge rc pypy graal jruby truffle experimental
+	minimal lowest windows darwin macos`) + `|[0-9]t$`)
 
 // sensible chooses a row of a matrix: usual values, and the newest versions.
 func sensible(rows []*scope) *scope {

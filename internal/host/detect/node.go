@@ -189,7 +189,7 @@ func readNode(from *detector, p *part) {
 			p.convention(Position{File: name}, "bun test")
 		}
 	}
-	if m.Scripts["typecheck"] == "" && m.Scripts["type-check"] == "" && m.depends("typescript") && d.has("tsconfig.json") {
+	if m.Scripts["typecheck"] == "" && m.Scripts["type-check"] == "" && len(d.jobs) == 0 && m.depends("typescript") && d.has("tsconfig.json") {
 		p.convention(d.whole("tsconfig.json"), "npx tsc --noEmit")
 	}
 	d.members(f, m, p, run, second)

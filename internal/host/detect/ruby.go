@@ -12,6 +12,7 @@ var ruby = ecosystem{
 		{words: "rspec", kind: kindTest, narrow: rubyPart, needs: "rspec"},
 		{words: "rake test", kind: kindTest, narrow: rubyPart},
 		{words: "rake spec", kind: kindTest, narrow: rubyPart},
+		{words: "rake", kind: kindPrepare, only: regexp.MustCompile(`^ (?:\w+:)?(?:setup|prepare|compile)$`)},
 		{words: "rake", kind: kindTest, only: regexp.MustCompile(`^(?: [\w:]+)* (?:test|spec)$|^$`)},
 		{words: "rails test", kind: kindTest, narrow: rubyPart},
 		{words: "rails test:system", kind: kindOther, why: "it needs a browser of its own"},

@@ -27,6 +27,7 @@ type source struct {
 	// members are directories that belong to the project of another one, and patterns name those of workspaces.
 	members, patterns []string
 	toxEnv            string   // that a pipeline runs
+	served            bool     // a workflow of another repository has a server
 	hatched           bool     // a pipeline runs "hatch test"
 	pip               string   // what pipelines install with pip
 	programs          []string // that actions of pipelines install
