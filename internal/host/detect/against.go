@@ -41,13 +41,14 @@ func (p *plan) against(t *part, f found) string {
 // rootServer reports whether a step of the job starts or installs a server in a way that setup cannot.
 func (j *job) rootServer() bool {
 	return slices.ContainsFunc(j.commands, func(c step) bool {
-		return c.why != "" && rootServer.MatchString(c.text) || c.why == reasonSource && serverPackage.MatchString(c.text) ||
+		return c.why == reasonRoot && rootServer.MatchString(c.text) || c.why == reasonSource && serverPackage.MatchString(c.text) ||
 			c.why == reasonPlain && background.MatchString(c.text) || c.why == reasonAction && serverAction.MatchString(c.text)
 	})
 }
 
 const (
 	reasonSource     = "its script adds a source of packages that the sandbox does not have"
+	reasonRoot       = "it needs root"
 	reasonAction     = "the action is not known"
 	reasonRootServer = "a step of its job starts a server that the sandbox does not have"
 	servers          = `redis|valkey|postgres|mysql|mariadb|mongo|elasticsearch|rabbitmq|memcached|tidb|couchdb`
@@ -59,7 +60,7 @@ var (
 	judging  = regexp.MustCompile(`(?i)test|check|build|verify|spec`)
 	// rootServer starts a server that the machines of pipelines have.
 	serverPackage = regexp.MustCompile(`\sinstall .*\b(?:` + servers + `)`)
-	serverAction  = regexp.MustCompile(`(?i)^[\w./-]+[/-](?:` + servers + `|compose-action)`)
+	serverAction  = regexp.MustCompile(`(?i)(?:^|[/-])(?:` + servers + `|compose-action)`)
 	background    = regexp.MustCompile(`[^&]&$`) // it starts a server for the steps after it
 	rootServer    = regexp.MustCompile(`^sudo (?:/etc/init\.d/|service |systemctl (?:re)?start )(?:` + servers + `)`)
 )

@@ -192,9 +192,9 @@ func (e *ecosystem) hooks() hooks {
 	case &rust:
 		return hooks{read: readRust}
 	case &maven:
-		return hooks{read: readMaven}
+		return hooks{read: readMaven, run: runWrapped}
 	case &gradle:
-		return hooks{read: readGradle}
+		return hooks{read: readGradle, run: runWrapped}
 	case &ruby:
 		return hooks{readRuby, rubyHas, runRuby, nil}
 	case &php:

@@ -17,6 +17,14 @@ var maven = ecosystem{
 	},
 }
 
+// runWrapped runs the wrapper of a build tool in its place: setup does not install the tool then.
+func runWrapped(d *detector, launcher, command string) string {
+	if launcher == "mvn" && d.has("mvnw") || launcher == "gradle" && d.has("gradlew") {
+		launcher = "sh ./" + launcher + "w"
+	}
+	return strings.TrimSpace(launcher + command)
+}
+
 func readMaven(d *detector, p *part) {
 	f := d.open("pom.xml")
 	if f == nil || gradleRules(d) {

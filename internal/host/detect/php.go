@@ -12,6 +12,7 @@ var php = ecosystem{
 	launchers: regexp.MustCompile(`^(?:composer exec (?:-- )?|(?:php )?(?:\./)?(?:vendor/bin/)?)`),
 	rules: []rule{
 		{words: "phpunit", kind: kindTest, narrow: phpPart, drop: phpCoverage, needs: "phpunit/phpunit"},
+		{words: "simple-phpunit install", kind: kindPrepare},
 		{words: "simple-phpunit", kind: kindTest, narrow: phpPart, drop: phpCoverage, needs: "symfony/phpunit-bridge"},
 		{words: "pest", kind: kindTest, narrow: phpPart, drop: phpCoverage, needs: "pestphp/pest"},
 		{words: "artisan test", kind: kindTest, narrow: phpPart},

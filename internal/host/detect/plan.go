@@ -112,7 +112,7 @@ func (p *plan) judge(c *step) {
 	case c.complex:
 		c.verdict = verdict{why: reasonPlain}
 	case strings.HasPrefix(c.text, "sudo "):
-		refuse("it needs root")
+		refuse(reasonRoot)
 	case c.biome:
 		c.verdict = here.classify("npx "+c.text, 0)
 		if c.install != "" {

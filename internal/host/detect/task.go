@@ -20,6 +20,7 @@ var taskKinds = []struct {
 }{
 	{regexp.MustCompile(`[:_-](?:fix|write|update)$|^fix`), kindRefused, false, reasonRewrites},
 	{regexp.MustCompile(`[:_-](?:watch|dev)$|^watch`), kindRefused, false, reasonWatches},
+	{regexp.MustCompile(`[:_-](?:setup|install)$`), kindUnknown, false, reasonUnknown},
 	{regexp.MustCompile(`[:_-]serve$`), kindRefused, false, reasonServes},
 	{regexp.MustCompile(`[:_-](?:debug|ui|open)$`), kindRefused, false, reasonAsks},
 	{regexp.MustCompile(`^tests?(?:[:_-](?:ci|all|run|cov|coverage|once|node|js))?$`), kindTest, false, ""},
