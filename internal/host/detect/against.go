@@ -18,14 +18,11 @@ func (p *plan) against(t *part, f found) string {
 			continue
 		}
 		for _, c := range j.commands {
-			if c.why == reasonRootServer && c.eco == t.eco {
-				return reasonRootServer
+			if why := t.lacks(&c, command); why != "" {
+				return why
 			}
 			if c.dir != t.d.dir {
 				continue
-			}
-			if displays.MatchString(c.text) && strings.HasSuffix(strings.Replace(c.text, " run ", " ", 1), " "+command) {
-				return reasonDisplay
 			}
 			others = others || c.kind == kindTest && c.eco != t.eco && c.eco != &makefiles && !c.narrow
 			own = own || c.eco == t.eco && (c.kind.judges() && judging.MatchString(c.text) || c.kind == kindOther) ||
@@ -34,6 +31,20 @@ func (p *plan) against(t *part, f found) string {
 	}
 	if others && !own && !f.task {
 		return reasonUnrun
+	}
+	return ""
+}
+
+// lacks says what a command of a job shows that tests need and the sandbox does not have. usual is the convention's command.
+func (t *part) lacks(c *step, usual string) string {
+	switch {
+	case c.why == reasonRootServer && c.eco == t.eco:
+		return reasonRootServer
+	case c.dir != t.d.dir:
+	case t.eco == &cmake && libraryTools.MatchString(c.text):
+		return reasonLibraries
+	case displays.MatchString(c.text) && strings.HasSuffix(strings.Replace(c.text, " run ", " ", 1), " "+usual):
+		return reasonDisplay
 	}
 	return ""
 }
@@ -49,6 +60,7 @@ func (j *job) rootServer() bool {
 const (
 	reasonSource     = "its script adds a source of packages that the sandbox does not have"
 	reasonRoot       = "it needs root"
+	reasonLibraries  = "a job takes its libraries from a package manager that the sandbox does not have"
 	reasonAction     = "the action is not known"
 	reasonRootServer = "a step of its job starts a server that the sandbox does not have"
 	servers          = `redis|valkey|postgres|mysql|mariadb|mongo|elasticsearch|rabbitmq|memcached|tidb|couchdb`
@@ -61,6 +73,7 @@ var (
 	// rootServer starts a server that the machines of pipelines have.
 	serverPackage = regexp.MustCompile(`\sinstall .*\b(?:` + servers + `)`)
 	serverAction  = regexp.MustCompile(`(?i)(?:^|[/-])(?:` + servers + `|compose-action)`)
+	libraryTools  = regexp.MustCompile(`^(?:\./)?(?:vcpkg(?:/vcpkg)?|conan) \w`)
 	background    = regexp.MustCompile(`[^&]&$`) // it starts a server for the steps after it
 	rootServer    = regexp.MustCompile(`^sudo (?:/etc/init\.d/|service |systemctl (?:re)?start )(?:` + servers + `)`)
 )

@@ -236,7 +236,7 @@ func (p *plan) chooseTest(t *part, usual int, whole, narrow []found, take func(f
 		why := p.against(t, t.checks[usual])
 		p.omit(t.checks[usual].at, t.checks[usual].command, "%s", why)
 		drop(narrow, "it covers a part of the tests")
-		if why == reasonUnrun {
+		if why == reasonUnrun || why == reasonLibraries {
 			t.setup = nil
 		}
 		return nil

@@ -223,7 +223,8 @@ var (
 		`^go test (?:.* )?-list\b`)
 	nothing = regexp.MustCompile(`^(?:` + among(`echo printf set true : \. source ls pwd which cat env date sleep df free uname`) +
 		`|git (?:config|fetch|log|status|version|diff)|docker (?:ps|version|info|images|logs|pull)|` +
-		`corepack|nvm|pre-commit install|npm (?:config|i(?:nstall)? (?:-g|--global|-fg)|audit|ls)|\S+ (?:--version|-V|version)$)(?:\s|$)`)
+		`corepack|nvm|pre-commit install|npm (?:config|i(?:nstall)? (?:-g|--global|-fg)|audit|ls)|` +
+		`\S+(?: \w+)? (?:--version|-V|version)$)(?:\s|$)`)
 	watches = regexp.MustCompile(`--watch(?:All)?(?:\s|$|=true)|\bnodemon\b|(?:^|\s)watch(?:\s|$)|` +
 		`^(?:tsc|mocha|vitest) (?:.* )?-w(?:\s|$)`)
 	rewrites    = regexp.MustCompile(`\s(?:--fix(?:-only|-type\S*|=\S*)?|--write|--auto-?correct\S*|--apply(?:-unsafe)?)(?:\s|$)`)
