@@ -178,7 +178,8 @@ func TestProjectInitAgent(t *testing.T) {
 	t.Run("no file", func(t *testing.T) {
 		t.Parallel()
 		u := initUser(t, initFiles)
-		c := u.run("", "project", "init", "--agent", "--json", "--rounds", "1", "--command", "exit 3")
+		c := u.run("", "project", "init", "--agent", "--json", "--rounds", "1", "--command",
+			"ln -s /etc/hostname .sandbox-agent.yaml && git add -A && git commit -qm link; exit 3")
 		r := c.agentReport(t)
 		if c.code != workorder.ExitTaskFailed || r.File != "" || len(r.Problems) != 2 || r.Problems[0].Key != "agent" ||
 			r.Problems[1].Key != "file" {

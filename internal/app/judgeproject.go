@@ -49,7 +49,7 @@ func (w *projectWriter) problemsOfFile() (all []ProjectProblem) {
 		all = append(all, ProjectProblem{Key: key, Reason: fmt.Sprintf(format, v...)})
 	}
 	if strings.TrimSpace(w.Project) == "" {
-		add("file", "there is no %s in your last commit, or it is empty", projects.DefaultFile)
+		add("file", "there is no regular file %s in your last commit, or it is empty", projects.DefaultFile)
 		return all
 	}
 	at := filepath.Join(w.repo.Path, projects.DefaultFile)

@@ -258,6 +258,10 @@ func (w *projectWriter) agentEnded(ctx context.Context, res *workorder.Result) e
 	if err != nil {
 		return err
 	}
+	if st, err := fs.Stat(tree, projects.DefaultFile); err == nil && !st.Mode().IsRegular() {
+		w.Project = "" // problemsOfFile reports it
+		return nil
+	}
 	b, err := fs.ReadFile(tree, projects.DefaultFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read the agent's project file: %w", err)

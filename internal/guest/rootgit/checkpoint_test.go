@@ -326,6 +326,47 @@ func TestAgentsGitIgnoresSetupsLeftovers(t *testing.T) {
 	}
 }
 
+// Nothing of setup's is staged, whatever setup did to the index, and git converts a file as before.
+func TestSetupStagesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, map[string]string{
+		".gitattributes": "crlf text eol=crlf\nid ident\n", "crlf": "a\n", "id": "$Id$\n", "mode": "1", "staged": "1", "flagged": "1", "skipped": "1", "same": "1",
+	})
+	ws := f.Repos.Workspace
+	for path, content := range map[string]string{
+		"crlf": "a\r\nsetup\r\n", "id": "$Id: 1 $\nsetup\n", "staged": "setup", "new": "setup", "flagged": "setup", "skipped": "setup",
+	} {
+		f.write(t, path, content)
+	}
+	if err := os.Chmod(filepath.Join(ws, "mode"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	gittest.Git(t, ws, "add", "staged", "new", "mode")
+	gittest.Git(t, ws, "update-index", "--assume-unchanged", "flagged", "same")
+	gittest.Git(t, ws, "update-index", "--skip-worktree", "skipped")
+	hidden, err := f.Checkpoints.RecordSetupFiles(t.Context())
+	if err != nil || !slices.Equal(hidden, []string{"crlf", "flagged", "id", "skipped", "staged"}) {
+		t.Fatalf("hidden %q, %v", hidden, err)
+	}
+	if got := gittest.Git(t, ws, "diff", "--cached", "--name-only"); got != "" {
+		t.Errorf("staged %q", got)
+	}
+	if got := gittest.Git(t, ws, "status", "--porcelain"); got != "M mode" {
+		t.Errorf("the agent's git shows %q", got)
+	}
+	f.write(t, "flagged", "agent")
+	f.write(t, "skipped", "agent")
+	f.write(t, "same", "agent")
+	f.write(t, "crlf", "a\r\nsetup\r\nagent\r\n")
+	gittest.Git(t, ws, "add", "flagged", "skipped", "same", "crlf", "id", "staged")
+	if got := gittest.Git(t, ws, "diff", "--cached", "--name-only"); got != "crlf\nflagged\nsame\nskipped" {
+		t.Errorf("the agent staged %q", got)
+	}
+	if got := gittest.Git(t, ws, "show", ":crlf"); got != "a\nsetup\nagent" {
+		t.Errorf("the agent staged %q", got)
+	}
+}
+
 // Files that setup left are in no checkpoint; restored files are the agent's, even if setup changes them.
 func TestCheckpointWithoutSetupsLeftovers(t *testing.T) {
 	t.Parallel()

@@ -30,6 +30,9 @@ func (s *Checkpointer) RecordSetupFiles(ctx context.Context) (hidden []string, e
 		return nil, err
 	}
 	defer s.Ledger.Unlock()
+	if err := s.Work.clearFlags(ctx); err != nil {
+		return nil, err
+	}
 	// The agent's git ignores settings that have the base's version.
 	if s.Ledger.Load() != nil || len(s.Ledger.Settings) == 0 {
 		t := s.Repos.Tree()
@@ -90,6 +93,9 @@ func (s *Checkpointer) RecordSetupFiles(ctx context.Context) (hidden []string, e
 		return nil, fmt.Errorf("record the files of setup: %w", err)
 	}
 	if err := s.Work.exclude(ctx, untracked); err != nil {
+		return nil, err
+	}
+	if _, err := s.Work.unstageSetup(ctx, noted); err != nil {
 		return nil, err
 	}
 	return s.Work.hideChanges(ctx, noted)

@@ -106,6 +106,9 @@ func (s *Checkpointer) clone(ctx context.Context, base string) (git.Repo, error)
 	if err := t.Run(ctx, append(clone, "--", s.Repos.Mirror().Dir, s.Repos.Workspace)...); err != nil {
 		return t, err
 	}
+	if _, err := s.Work.shell(ctx, "mkdir -p .git/info", ""); err != nil { // a clone with git's template has it
+		return t, err
+	}
 	if git.ValidSHA(base) { // it may be on no branch
 		if at, err := s.Repos.Mirror().Resolve(ctx, remote.BaseRef); err != nil {
 			return t, err

@@ -2,6 +2,7 @@ package tree
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -15,8 +16,11 @@ b=$(sed -n "s/^$(git hash-object --no-filters "$f") //p" "$(git rev-parse --git-
 if [ -n "$b" ]; then git cat-file blob "$b"; else cat "$f"; fi
 code=$?; rm -f "$f"; exit $code`
 
-// SetupFilter names the filter in the agent's git configuration.
-const SetupFilter = "filter.sandbox-agent-setup.clean"
+// SetupFilter is the key of the filter in the agent's git configuration.
+const (
+	SetupFilter     = "filter." + setupFilterName + ".clean"
+	setupFilterName = "sandbox-agent-setup"
+)
 
 // hideChanges makes the agent's git take the files of some entries of the record for unchanged, and returns their paths. A file with
 // a filter of its own keeps that one.
@@ -24,7 +28,8 @@ func (t *WorkTree) hideChanges(ctx context.Context, entries map[string]string) (
 	var paths []string
 	for path, entry := range entries {
 		// ":mode-before mode-now id-before id-now status"
-		if f := strings.Fields(entry); len(f) == 5 && f[4] == "M" && strings.HasPrefix(f[1], "100") && strings.HasPrefix(f[0], ":100") {
+		f := strings.Fields(entry)
+		if len(f) == 5 && f[4] == "M" && strings.HasPrefix(f[1], "100") && ":"+f[1] == f[0] && !strings.Contains(path, "\n") {
 			paths = append(paths, path)
 		}
 	}
@@ -34,23 +39,31 @@ func (t *WorkTree) hideChanges(ctx context.Context, entries map[string]string) (
 	slices.Sort(paths)
 	repo := t.Repos.Tree()
 	repo.Stdin = strings.Join(paths, "\x00")
-	out, err := repo.Output(ctx, "check-attr", "-z", "--stdin", "filter")
+	converted := map[string]bool{}
+	out, err := repo.Output(ctx, "check-attr", "-z", "--stdin", "filter", "working-tree-encoding")
 	if err != nil {
 		return nil, err
 	}
-	var versions, attributes strings.Builder
 	for fields := strings.Split(string(out), "\x00"); len(fields) >= 3; fields = fields[3:] {
-		path, filter := fields[0], fields[2]
-		if filter != "unspecified" && filter != "sandbox-agent-setup" {
-			continue
+		if v := fields[2]; v != "unspecified" && v != setupFilterName {
+			converted[fields[0]] = true
 		}
-		f := strings.Fields(entries[path])
-		hidden = append(hidden, path)
-		versions.WriteString(f[3] + " " + f[2] + "\n")
-		attributes.WriteString(`"` + attributeQuoter.Replace("/"+excludable.Replace(path)) + "\" filter=sandbox-agent-setup\n")
 	}
-	if len(hidden) == 0 {
+	if hidden = slices.DeleteFunc(paths, func(path string) bool { return converted[path] }); len(hidden) == 0 {
 		return nil, nil
+	}
+	repo.Stdin = "./" + strings.Join(hidden, "\n./") + "\n"
+	if out, err = repo.Output(ctx, "hash-object", "--no-filters", "--stdin-paths"); err != nil {
+		return nil, err
+	}
+	ids := strings.Fields(string(out))
+	if len(ids) != len(hidden) {
+		return nil, fmt.Errorf("git hash-object: %d ids of %d files", len(ids), len(hidden))
+	}
+	var versions, attributes strings.Builder
+	for i, path := range hidden {
+		versions.WriteString(ids[i] + " " + strings.Fields(entries[path])[2] + "\n")
+		attributes.WriteString(`"` + attributeQuoter.Replace("/"+excludable.Replace(path)) + "\" filter=" + setupFilterName + "\n")
 	}
 	if _, err := t.shell(ctx, "mkdir -p .git/info && cat >>.git/info/setup-versions", versions.String()); err != nil {
 		return nil, err
@@ -64,7 +77,54 @@ func (t *WorkTree) hideChanges(ctx context.Context, entries map[string]string) (
 	}
 	// git takes a file of another size for changed, without the filter, until the index has the new size.
 	repo.Stdin = strings.Join(hidden, "\x00") + "\x00"
-	return hidden, repo.Run(ctx, "update-index", "-z", "--stdin")
+	if err := repo.Run(ctx, "update-index", "-z", "--stdin"); err != nil {
+		return nil, err
+	}
+	left, err := t.unstageSetup(ctx, entries)
+	return slices.DeleteFunc(hidden, func(path string) bool { return left[path] }), err
+}
+
+// unstageSetup restores HEAD's entries in the agent's index for the paths of the record that differ there, and returns these.
+func (t *WorkTree) unstageSetup(ctx context.Context, entries map[string]string) (map[string]bool, error) {
+	repo, staged := t.Repos.Tree(), map[string]bool{}
+	var info strings.Builder
+	if err := repo.Each(ctx, func(path string) {
+		if f := strings.Fields(strings.TrimPrefix(entries[path], ":")); len(f) == 5 {
+			staged[path] = true
+			info.WriteString(strings.TrimPrefix(f[0], "00000") + " " + f[2] + "\t" + path + "\x00")
+		}
+	}, "diff-index", "--cached", "--name-only", "--no-renames", "-z", "HEAD", "--"); err != nil || len(staged) == 0 {
+		return nil, err
+	}
+	repo.Stdin = info.String()
+	return staged, repo.Run(ctx, "update-index", "--replace", "-z", "--index-info")
+}
+
+// clearFlags removes the flags with which setup made git ignore changes of files that exist.
+func (t *WorkTree) clearFlags(ctx context.Context) error {
+	repo, l := t.Repos.Tree(), t.newPathReader()
+	var flagged []string
+	if err := repo.Each(ctx, func(rec string) {
+		letter, path, _ := strings.Cut(rec, " ")
+		if letter != "S" && letter == strings.ToUpper(letter) {
+			return
+		}
+		if _, is := l.look(path, false); is {
+			flagged = append(flagged, path)
+		}
+	}, "ls-files", "-v", "-z"); err != nil {
+		return err
+	}
+	for _, flag := range []string{"--no-assume-unchanged", "--no-skip-worktree"} {
+		if len(flagged) == 0 {
+			break
+		}
+		repo.Stdin = strings.Join(flagged, "\x00") + "\x00"
+		if err := repo.Run(ctx, "update-index", flag, "-z", "--stdin"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // attributeQuoter quotes a pattern of a file of attributes as a string of C.
