@@ -253,8 +253,8 @@ func (d githubActions) job(file string, w *workflow, key, value *yaml.Node) *job
 	}
 	written := expression.ReplaceAllString(in.Name, "")
 	j := &job{name: name, at: at, aside: aside(path.Base(file), w.Name, key.Value, written)}
-	workflowEnv := d.env(file, &w.Env, row, &j.unknown)
-	jobEnv := d.env(file, &in.Env, row, &j.unknown)
+	workflowEnv := d.forTests(file, &w.Env, row, &j.unknown)
+	jobEnv := d.forTests(file, &in.Env, row, &j.unknown)
 	for _, v := range append(slices.Clone(workflowEnv), jobEnv...) {
 		row.env[v.Name] = v.Value
 	}
@@ -325,7 +325,7 @@ func (s *scope) linux(runsOn *yaml.Node) bool {
 func (d githubActions) run(j *job, file string, w *workflow, in *workflowJob, st *workflowStep, row *scope) {
 	at := Position{File: file, Line: st.Run.Line}
 	var needed []Var
-	env := d.env(file, &st.Env, row, &needed)
+	env := d.forTests(file, &st.Env, row, &needed)
 	needed = slices.DeleteFunc(needed, func(v Var) bool { return idleVariable.MatchString(v.Name) })
 	j.unknown = append(j.unknown, needed...)
 	needs := slices.ContainsFunc(needed, func(v Var) bool { return v.Value == reasonSecret })
@@ -366,6 +366,8 @@ var (
 const (
 	reasonRun    = "it depends on values that only a run of the pipeline has"
 	reasonSecret = "it needs a secret"
+	// reasonExpected says why a variable is left out.
+	reasonExpected = "with it tests write what they expect, and cannot fail"
 )
 
 // known returns the lines of a script that do not depend on a run of the pipeline, and whether a line needs a secret. Variables that the

@@ -106,6 +106,9 @@ func (d *detector) harmOf(content string, seen map[string]bool) string {
 			return why
 		}
 	}
+	if setsRewriting(content) {
+		return reasonRewrites
+	}
 	for _, c := range pieces(content) {
 		if seen[c] || len(seen) == maxPieces || placeholder.MatchString(c) || nothing.MatchString(c) {
 			continue

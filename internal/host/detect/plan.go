@@ -124,6 +124,9 @@ func (p *plan) judge(c *step) {
 	default:
 		c.verdict = here.classify(c.text, 0)
 	}
+	if (c.kind.judges() || c.kind == kindPrepare) && rewritten(c.env) {
+		refuse(reasonRewrites)
+	}
 	if c.kind.judges() && c.secret {
 		refuse(reasonSecret)
 	}

@@ -176,6 +176,9 @@ func (p *plan) devCommand(c step) (run, why string) {
 	v := here.classify(c.text, 0)
 	inVenv := slices.ContainsFunc(p.order, func(t *part) bool { return t.eco == &python && t.d.dir == c.dir })
 	why = here.harm(c.text)
+	if rewritten(c.env) {
+		why = reasonRewrites
+	}
 	switch {
 	case regexp.MustCompile(`(?:^|[\s;&|])sudo\s`).MatchString(c.text):
 		p.omit(c.at, c.text, "it needs root, which setup does not have")

@@ -185,10 +185,12 @@ var (
 func (d *collector) placed(at Position, name, value string) {
 	what := "env." + name
 	switch {
-	case strings.HasPrefix(value, workorder.Workspace+"/"):
+	case strings.HasPrefix(value, workorder.Workspace+"/") && !rewriting(name, value):
 		d.variable(at, what, name, value)
 	case ownPlace.MatchString(name) && rooted.MatchString(value), toolPlace.MatchString(name) && strings.HasPrefix(value, "/"):
 		d.omit(at, what, "it is a path of another image or volume")
+	case rewriting(name, value):
+		d.omit(at, what, "%s", reasonExpected)
 	case strings.HasSuffix(name, "EDITOR"):
 		d.omit(at, what, "the sandbox does not have your editor")
 	default:
