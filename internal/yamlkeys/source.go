@@ -63,7 +63,7 @@ var (
 	token = regexp.MustCompile(`sk-ant-[A-Za-z0-9_-]{4,}|sk-(?:proj|svcacct)-[A-Za-z0-9_-]{8,}|gh[pousr]_[A-Za-z0-9]{8,}|` +
 		`github_pat_[A-Za-z0-9_]{8,}|glpat-[A-Za-z0-9_-]{8,}|xox[abprs]-[A-Za-z0-9-]{8,}|(?:AKIA|ASIA)[0-9A-Z]{12,}|` +
 		`(?:sk|rk)_live_[A-Za-z0-9]{8,}|SG\.[A-Za-z0-9_-]{16,}\.|AIza[0-9A-Za-z_-]{30,}|` +
-		`-----BEGIN [A-Z ]*PRIVATE KEY-----`)
+		`\bsk-[A-Za-z0-9]{20,}|-----BEGIN [A-Z ]*PRIVATE KEY-----`)
 	userinfo   = regexp.MustCompile(`://[^/@\s"']+@`)
 	sshUser    = regexp.MustCompile(`^://[A-Za-z0-9._-]+@$`)
 	reference  = regexp.MustCompile(`^["']?(env|file|cmd)://`)

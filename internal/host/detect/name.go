@@ -90,13 +90,17 @@ func (p *plan) withEnv(t *part, f found) string {
 		i := slices.IndexFunc(vars, func(v Var) bool { return v.Name == nodeOptions })
 		vars = vars[max(i, 0) : i+1]
 	}
-	return prefixed(words, vars, f.command)
+	return p.prefixed(words, f.job, vars, f.command)
 }
 
 // prefixed is a command with words and variables before it.
-func prefixed(words string, env []Var, command string) string {
+func (p *plan) prefixed(words string, j *job, env []Var, command string) string {
+	services := p.Services
+	if j != nil {
+		services = j.services
+	}
 	for _, v := range env {
-		if !idleVariable.MatchString(v.Name) && !strings.Contains(v.Value, "\n") {
+		if !idleVariable.MatchString(v.Name) && !strings.Contains(v.Value, "\n") && !p.leavesSecret(v, services) {
 			words += v.Name + "=" + text.Shell(v.Value) + " "
 		}
 	}

@@ -102,7 +102,7 @@ func (p *plan) setup(dev []step) {
 			c.used = true
 			p.need(c.at, c.packages...)
 			if c.verdict.command != "" {
-				p.detector.setup(c.at, in(c.dir, prefixed("", c.env, c.verdict.command)))
+				p.detector.setup(c.at, in(c.dir, p.prefixed("", j, c.env, c.verdict.command)))
 			}
 		}
 	}
@@ -213,7 +213,9 @@ func (p *plan) devCommand(c step) (run, why string) {
 		words = append(words, `PATH="`+here.venv()+`/bin:$PATH"`)
 	}
 	for _, e := range c.env {
-		words = append(words, e.Name+"="+text.Shell(e.Value))
+		if !p.leavesSecret(e, p.Services) {
+			words = append(words, e.Name+"="+text.Shell(e.Value))
+		}
 	}
 	return strings.Join(append(words, c.text), " "), ""
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 )
 
 var (
@@ -42,13 +44,19 @@ func setsRewriting(content string) bool {
 	})
 }
 
-// forTests are the variables of a workflow, a job or a step without those that make tests write what they expect.
+// forTests are the variables of a workflow, a job or a step without those that make tests write what they expect, and without secrets.
 func (d githubActions) forTests(file string, n *yaml.Node, row *scope, others *[]Var) []Var {
 	return slices.DeleteFunc(d.env(file, n, row, others), func(v Var) bool {
-		drop := rewriting(v.Name, v.Value)
-		if drop {
-			*others = append(*others, Var{v.Name, reasonExpected, v.At})
+		why := ""
+		switch {
+		case rewriting(v.Name, v.Value):
+			why = reasonExpected
+		case yamlkeys.LooksSecret(v.Value):
+			why = reasonLooksSecret
+		default:
+			return false
 		}
-		return drop
+		*others = append(*others, Var{v.Name, why, v.At})
+		return true
 	})
 }

@@ -148,7 +148,7 @@ func (d *collector) plainVariable(at Position, what, name, value string) bool {
 	case name == workorder.APIAnthropic.BaseURLVariable(), name == workorder.APIOpenAI.BaseURLVariable():
 		why = "it names the server that gets the key of your model, which only you can"
 	case yamlkeys.LooksSecret(value):
-		why = "its value looks like a secret"
+		why = reasonLooksSecret
 	}
 	if why != "" {
 		d.omit(at, what, "%s", why)
@@ -199,35 +199,42 @@ func (d *collector) placed(at Position, name, value string) {
 }
 
 var (
-	secretName = regexp.MustCompile(`(?i)(?:PASSWORD|PASSWD|TOKEN|SECRET|CREDENTIALS?|_KEY|_KEY_ID|_KEY_BASE)$|(?:^|_)(?:TOKEN|SECRET)_KEY`)
+	secretName = regexp.MustCompile(`(?i)(?:PASSWORD|PASSWD|TOKEN|SECRET|CREDENTIALS?|APIKEY|_KEY(?:_ID|_BASE)?)$|(?:^|_)(?:TOKEN|SECRET)_KEY`)
 	// testValue are values that only tests can mean.
 	testValue = regexp.MustCompile(`(?i)^.{0,6}$|` + among(`test dummy fake example sample local secret password passwd postgres
-		mysql root admin guest changeme placeholder not-?a- 12345 00000`))
+		mysql root admin guest changeme placeholder not-?a- \b(?:0x)?0*(?:12345|00000)`))
 	urlLogin = regexp.MustCompile(`://[^/\s:@]*:[^@/\s]+@([^/\s:?,]+)`)
 	ownHost  = regexp.MustCompile(`^(?:[^.]+|127\.0\.0\.1|0\.0\.0\.0|\[.*|.*\.(?:localhost|local|test|example|example\.(?:com|org)))$`)
 )
 
-// withoutSecrets leaves variables out whose names or logins say that they are secret, unless tests or services of the draft have the value.
+// withoutSecrets leaves variables out that are secret, unless services of the draft have the value.
 func (d *collector) withoutSecrets() {
-	d.Env = slices.DeleteFunc(d.Env, func(v Var) bool {
-		login := urlLogin.FindStringSubmatch(v.Value)
-		why := ""
-		switch {
-		case login != nil && !ownHost.MatchString(login[1]):
-			why = "its value has a login for another machine"
-		case login == nil && secretName.MatchString(v.Name) && !testValue.MatchString(v.Value) && !d.ofService(v.Value):
-			why = "its name says that it is a secret"
-		default:
-			return false
-		}
-		d.omit(v.At, "env."+v.Name, "%s", why)
-		return true
-	})
+	d.Env = slices.DeleteFunc(d.Env, func(v Var) bool { return d.leavesSecret(v, d.Services) })
 }
 
-// ofService reports whether a service of the draft has a value in its environment.
-func (d *collector) ofService(value string) bool {
-	return slices.ContainsFunc(d.Services, func(s Service) bool {
+// leavesSecret omits a variable whose name, login or value says that it is secret, unless tests or services have the value.
+func (d *collector) leavesSecret(v Var, services []Service) bool {
+	login := urlLogin.FindStringSubmatch(v.Value)
+	why := ""
+	switch {
+	case yamlkeys.LooksSecret(v.Value):
+		why = reasonLooksSecret
+	case login != nil && !ownHost.MatchString(login[1]):
+		why = "its value has a login for another machine"
+	case login == nil && secretName.MatchString(v.Name) && !testValue.MatchString(v.Value) && !ofService(services, v.Value):
+		why = "its name says that it is a secret"
+	default:
+		return false
+	}
+	d.omit(v.At, "env."+v.Name, "%s", why)
+	return true
+}
+
+const reasonLooksSecret = "its value looks like a secret"
+
+// ofService reports whether a service has a value in its environment.
+func ofService(services []Service, value string) bool {
+	return slices.ContainsFunc(services, func(s Service) bool {
 		return slices.ContainsFunc(s.Env, func(v Var) bool { return v.Value == value })
 	})
 }
