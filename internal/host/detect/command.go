@@ -115,7 +115,7 @@ const (
 	reasonPublishes        = "it may publish, deploy or release"
 	reasonSkips            = "it skips the tests"
 	reasonMissing          = "nothing in the repository installs it"
-	reasonPlaceholder      = "it tests nothing"
+	reasonPlaceholder      = "it tests nothing, or cannot fail"
 	reasonPlain            = "it is more than one plain command"
 	reasonDisplay          = "it needs a display, which the sandbox does not have"
 )
@@ -220,14 +220,15 @@ var (
 		`\s--?[\w-]*release[\w-]*(?:[= ]\S+)?|\sassembleRelease\S*`)
 	skipsTests = regexp.MustCompile(`(?i)-D(?:maven\.test\.skip|skip(?:Tests|ITs|UTs)?|surefire\.skip\w*|skip\.\w*tests?)(?:=true)?` +
 		`(?:\s|$)|\s-x\s+(?:test|check)\b|--skip-tests?\b|\s--(?:collect-only|co|list-tests|listTests|list)(?:\s|$)|` +
-		`^go test (?:.* )?-list\b`)
+		`^go test (?:.* )?--?(?:test\.)?(?:list|n)\b`)
 	nothing = regexp.MustCompile(`^(?:` + among(`echo printf set true : \. source ls pwd which cat env date sleep df free uname`) +
 		`|git (?:config|fetch|log|status|version|diff)|docker (?:ps|version|info|images|logs|pull)|` +
 		`corepack|nvm|pre-commit install|npm (?:config|i(?:nstall)? (?:-g|--global|-fg)|audit|ls)|` +
 		`\S+(?: \w+)? (?:--version|-V|version)$)(?:\s|$)`)
 	watches = regexp.MustCompile(`--watch(?:All)?(?:\s|$|=true)|\bnodemon\b|(?:^|\s)watch(?:\s|$)|` +
 		`^(?:tsc|mocha|vitest) (?:.* )?-w(?:\s|$)`)
-	rewrites    = regexp.MustCompile(`\s(?:--fix(?:-only|-type\S*|=\S*)?|--write|--auto-?correct\S*|--apply(?:-unsafe)?)(?:\s|$)`)
+	rewrites = regexp.MustCompile(`\s(?:--fix(?:-only|-type\S*|=\S*)?|--write|--auto-?correct\S*|--apply(?:-unsafe)?|` +
+		`--add-noqa|--suppress-all|--(?:generate|set)-baseline\S*|--auto-gen-config)(?:\s|$)`)
 	displays    = regexp.MustCompile(`^xvfb-run(?: --?\S+| "[^"]*")* `)
 	placeholder = regexp.MustCompile(`^(?:echo|printf|exit|(?:/(?:usr/)?bin/)?true|:)(?:\s|$)`)
 	unitOnly    = regexp.MustCompile(`(?i)\bunit`)
@@ -268,6 +269,8 @@ func (d *detector) byWords(text string, depth int) verdict {
 		return verdict{kind: kindPrepare, command: text}
 	case nothing.MatchString(text):
 		return verdict{kind: kindNothing}
+	case idles(text):
+		return verdict{kind: kindRefused, why: reasonPlaceholder}
 	case shellOnly.MatchString(inQuotes.ReplaceAllString(text, "")):
 		return verdict{why: reasonPlain}
 	}
@@ -316,7 +319,8 @@ func (d *detector) ruled(eco *ecosystem, r *rule, launcher, rest, args string) v
 	matches := func(re *regexp.Regexp) bool { return re != nil && re.MatchString(args) }
 	v := verdict{eco: eco, kind: r.kind, command: launcher + rest, packages: r.packages, why: r.why, tool: toolOf(r.words)}
 	switch {
-	case r.must != nil && !matches(r.must), matches(r.writes), r.kind.judges() && rewrites.MatchString(args):
+	case r.must != nil && !matches(r.must), matches(r.writes), r.kind.judges() && rewrites.MatchString(args),
+		r.kind.judges() && eco != &maven && writesExpected(args): // Maven's --update-snapshots is about dependencies
 		return verdict{kind: kindRefused, why: reasonRewrites}
 	case r.kind.judges() && watches.MatchString(args):
 		return verdict{kind: kindRefused, why: reasonWatches}

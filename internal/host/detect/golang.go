@@ -28,7 +28,7 @@ var golang = ecosystem{
 var (
 	// goAll are packages that are all of a module, and goPart arguments that select some of the tests.
 	goAll  = regexp.MustCompile(`\s(?:\./\.\.\.|all)(?:\s|$)`)
-	goPart = regexp.MustCompile(`\s-(?:run|bench|fuzz|exec|c|short|skip)(?:[= ]|$)|-tags[= ]\S*(?:e2e|integration)`)
+	goPart = regexp.MustCompile(`\s--?(?:test\.)?(?:run|bench|fuzz|exec|c|short|skip)(?:[= ]|$)|-tags[= ]\S*(?:e2e|integration)`)
 )
 
 var (

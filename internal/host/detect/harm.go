@@ -26,6 +26,7 @@ var harms = []struct {
 		`\s(?:\S*:)?(?:jib|dockerPush|bootBuildImage|publish\w*)(?::build)?(?:\s|$)|\s\S*jib:build`), nil, reasonPublishes},
 	{rewrites, nil, reasonRewrites},
 	{updates, nil, reasonRewrites},
+	{regexp.MustCompile(`^(?:eslint|jest|tsc|oxlint|cypress|vitest) (?:.* )?--init(?:\s|$)`), nil, reasonRewrites},
 	{
 		regexp.MustCompile(`^(?:black|isort|cargo fmt|rustfmt|ruff format|deno fmt)(?:\s|$)`),
 		regexp.MustCompile(`\s(?:--check\S*|-c|--diff|--emit)(?:\s|$)`), reasonRewrites,
@@ -47,10 +48,12 @@ const (
 	reasonAsks   = "it waits for a person"
 )
 
-// updates are arguments with which tests write what they expect.
-var updates = regexp.MustCompile(`(?:^|/)` + among(`jest vitest ava tap pytest mocha go react-scripts playwright bun`) +
-	`(?:\.js)?(?:\s.*)?\s` +
-	`(?:-u|--?update(?:-?[sS]napshots?)?|--snapshot-update|--force-regen|--inline-snapshot=\S*(?:fix|create|update)\S*)(?:\s|=true|$)`)
+// testers are programs that run tests.
+var testers = `(?:^|/)` + among(`jest vitest ava tap pytest mocha go react-scripts playwright bun deno`) + `(?:\.js)?(?:\s.*)?\s`
+
+// updates are arguments with which tests write what they expect, besides those that rewriting knows.
+var updates = regexp.MustCompile(testers +
+	`(?:-u|--updateSnapshot|--force-regen|--inline-snapshot=\S*(?:fix|create|update)\S*)(?:\s|=true|$)`)
 
 var (
 	// prefixes stand before a command that they run.
@@ -115,6 +118,9 @@ func (d *detector) harmOf(content string, seen map[string]bool) string {
 		}
 		seen[c] = true
 		plain := releaseFlag.ReplaceAllString(quoted.ReplaceAllString(c, "Q"), " ")
+		if tester.MatchString(plain) && writesExpected(plain) {
+			return reasonRewrites + ": " + c
+		}
 		for _, h := range harms {
 			if h.command.MatchString(plain) && (h.unless == nil || !h.unless.MatchString(plain)) {
 				return h.why + ": " + c

@@ -12,11 +12,11 @@ const (
 	reasonUnused  = "no check that is used needs it"
 )
 
-// chains makes one command of what && joins on a line: what follows must not run where the command before it fails.
+// chains makes one command of a line: a pipeline ends at the command that fails, whether && or ; stands after it.
 func (j *job) chains() {
 	first := 0
 	for i := 1; i <= len(j.commands); i++ {
-		if i == len(j.commands) || j.commands[i].after != "&&" {
+		if i == len(j.commands) || j.commands[i].after == "" {
 			j.chain(j.commands[first:i])
 			first = i
 		}

@@ -124,6 +124,9 @@ func (p *plan) judge(c *step) {
 	default:
 		c.verdict = here.classify(c.text, 0)
 	}
+	if c.kind.judges() && masked(c.line) {
+		refuse(reasonPlaceholder)
+	}
 	if (c.kind.judges() || c.kind == kindPrepare) && rewritten(c.env) {
 		refuse(reasonRewrites)
 	}

@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -30,6 +31,18 @@ func rewriting(name, value string) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(of, w) })
 	}
 	return strings.EqualFold(value, "overwrite") || one(rewriteWords) && !one(negations) && !falsy.MatchString(value)
+}
+
+var (
+	tester   = regexp.MustCompile(testers)
+	flagForm = regexp.MustCompile(`\s(?:--?([A-Za-z][\w.-]*)(?:=(\S*))?|([A-Za-z_]\w*)=(\S*))`)
+)
+
+// writesExpected reports whether arguments make tests write what they expect.
+func writesExpected(args string) bool {
+	return slices.ContainsFunc(flagForm.FindAllStringSubmatch(args, maxList), func(m []string) bool {
+		return rewriting(m[1]+m[3], cmp.Or(m[2]+m[4], "1"))
+	})
 }
 
 // rewritten reports whether one of several variables makes tests write what they expect.

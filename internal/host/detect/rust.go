@@ -20,7 +20,7 @@ var rust = ecosystem{
 var (
 	cargoPart = regexp.MustCompile(`\s` +
 		among(`-p --package --test --bin --bins --example --examples --bench --benches --doc --lib --no-run --target
-			--no-default-features -Z\S*`) +
+			--no-default-features --ignored --skip -Z\S*`) +
 		`(?:[= ]|$)|\s--manifest-path[= ](?:\./)?\w[\w.-]*/`)
 	// cargoMember selects a package of a workspace.
 	cargoMember = regexp.MustCompile(`\s(?:-p|--package)[= ]([\w-]+)`)

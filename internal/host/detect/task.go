@@ -2,7 +2,6 @@ package detect
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -51,6 +50,9 @@ func (d *detector) task(eco *ecosystem, text, name, content string, depth int) v
 	if _, args, ok := strings.Cut(text, " -- "); ok && eco == &node {
 		v.narrow = v.narrow || nodePart.MatchString(" "+args)
 	}
+	if args := handed(text, name); v.kind.judges() && (writesExpected(args) || handsUpdate.MatchString(args)) {
+		return verdict{eco: eco, kind: kindRefused, why: reasonRewrites}
+	}
 	if eco == &makefiles {
 		content = makeMarks.ReplaceAllString(content, "")
 	}
@@ -71,14 +73,11 @@ func (d *detector) task(eco *ecosystem, text, name, content string, depth int) v
 	return v
 }
 
+// handsUpdate is the short form of the flag with which most runners of tests write what they expect.
+var handsUpdate = regexp.MustCompile(`\s-u(?:\s|$)`)
+
 // makeMarks stand before the commands of a Makefile.
 var makeMarks = regexp.MustCompile(`(?m)^[@+-]+[ \t]*`)
-
-// TestsNothing reports whether a command only prints or ends, as placeholders of tests do.
-func TestsNothing(content string) bool {
-	works := func(c command) bool { return c.complex || !placeholder.MatchString(c.text) }
-	return !slices.ContainsFunc(script(content, ".", Position{}), works)
-}
 
 func (v *verdict) refuse(why string) { *v = verdict{eco: v.eco, kind: kindRefused, why: why} }
 
