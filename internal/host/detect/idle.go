@@ -9,7 +9,8 @@ var (
 	// idle are commands that show something, or end with 0 whatever they find.
 	idle = regexp.MustCompile(`\s--(?:help|help-msg|print-config|list-msgs|show-files|show-settings|showConfig|listFilesOnly|noCheck|` +
 		`env-info|exit-zero|(?:issues|failure)-exit-code[= ]0|fail-under[= ]0(?:\.0*)?)(?:[=\s]|$)|` +
-		`\s(?:--version|-h)$|-Dmaven\.test\.failure\.ignore(?:=true)?(?:\s|$)|\bruff check (?:.* )?-e(?:\s|$)|` +
+		`\s(?:--version|-h)$|(?:-Dmaven\.test\.failure\.ignore(?:=true)?["']?|--fail-never|\bmvnw? .*-fn)(?:\s|$)|` +
+		`\bruff check (?:.* )?-e(?:\s|$)|` +
 		`\bpy\.?test .*--(?:fixtures(?:-per-test)?|markers|setup-plan|setup-only|cache-show|ignore[= ](?:\./)?(?:tests?|\.)/?)(?:\s|=|$)|` +
 		`\b(?:rspec|mocha|cucumber(?:-js)?|behat|gradlew?) .*--dry-run\b|\b(?:black|isort) (?:.* )?--diff(?:\s|$)`)
 	// fails are arguments with which a command that shows differences fails for one.

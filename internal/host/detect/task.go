@@ -54,7 +54,7 @@ func (d *detector) task(eco *ecosystem, text, name, content string, depth int) v
 		return verdict{eco: eco, kind: kindRefused, why: reasonRewrites}
 	}
 	if eco == &makefiles {
-		content = makeMarks.ReplaceAllString(content, "")
+		content = makeMarks.ReplaceAllString(makeIgnores.ReplaceAllString(content, "$1 || true"), "")
 	}
 	for _, c := range script(content, d.dir, Position{}) {
 		if v.kind != kindUnknown && !c.complex {
@@ -78,6 +78,9 @@ var handsUpdate = regexp.MustCompile(`\s-u(?:\s|$)`)
 
 // makeMarks stand before the commands of a Makefile.
 var makeMarks = regexp.MustCompile(`(?m)^[@+-]+[ \t]*`)
+
+// makeIgnores is a line of a Makefile whose failure does not count.
+var makeIgnores = regexp.MustCompile(`(?m)^[@+]*-[@+-]*[ \t]*(.*[^\\\n])$`)
 
 func (v *verdict) refuse(why string) { *v = verdict{eco: v.eco, kind: kindRefused, why: why} }
 
