@@ -51,8 +51,9 @@ func TestRealProjects(t *testing.T) {
 			"pnpm":                     {files: locked("split2@4.2.0", "pnpm@10", "install", "--lockfile-only"), checks: []string{"test", "lint"}},
 			"python with tox's pytest": {files: source("python-cachetools"), image: pypiBox, checks: []string{"test"}, warnings: 1},
 			"ruby":                     {files: source("rake"), image: gemBox, checks: []string{"test", "lint"}},
-			// Its tests have the address of Redis written in them; the compose file is ours.
-			"compose": {files: with(released(lockModule), "compose.yaml", "services: {redis: {image: "+redisImage+", ports: ['6379:6379']}}"), checks: []string{"test", "vet"}},
+			// Its tests have the address of Redis written in them; the compose file is ours, in place of its job's service.
+			"compose": {files: with(with(released(lockModule), ".github/workflows/test.yml", "on: push\njobs: {}\n"),
+				"compose.yaml", "services: {redis: {image: "+redisImage+", ports: ['6379:6379']}}"), checks: []string{"test", "vet"}},
 			// Its setup needs the directory that the editor gives it. The database is left out, since starting it accepts a licence.
 			"devcontainer": {files: released("github.com/microsoft/go-mssqldb@v1.11.2"), checks: []string{"vet"}, red: []string{"test"}, warnings: 1},
 			// Folders that its tests look for are modules of their own, which its author's archive has not.
