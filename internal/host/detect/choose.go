@@ -36,7 +36,7 @@ func (p *plan) candidates(t *part, k kind) (all []found) {
 
 // checks chooses the checks of every part.
 func (p *plan) checks() {
-	gated := p.gated()
+	gated := gated(p.jobs)
 	for _, j := range p.jobs {
 		for i := range j.commands {
 			c := &j.commands[i]

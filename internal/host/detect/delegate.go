@@ -50,8 +50,8 @@ func (c *step) delegates(eco *ecosystem) bool {
 }
 
 // gated reports whether a job judges, by checks or by what only may be one.
-func (p *plan) gated() bool {
-	return slices.ContainsFunc(p.jobs, func(j *job) bool {
+func gated(jobs []*job) bool {
+	return slices.ContainsFunc(jobs, func(j *job) bool {
 		return !j.aside && slices.ContainsFunc(j.commands, func(c step) bool { return c.kind.judges() || c.delegates(c.eco) })
 	})
 }

@@ -65,10 +65,6 @@ func readGo(from *detector, p *part) {
 	}
 	d.variable(at, "env.GOTOOLCHAIN", "GOTOOLCHAIN", "auto") // distributions keep to the version that they ship
 	p.install(at, "go mod download")
-	if d.below(d.dir, 0, "*.go") == "" {
-		d.omit(at, f.name, "the module has no Go files")
-		return
-	}
 	all := strings.Join(packages, " ")
 	p.convention(at, "go test "+all)
 	p.convention(at, "go vet "+all)
