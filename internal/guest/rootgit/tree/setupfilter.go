@@ -16,11 +16,10 @@ b=$(sed -n "s/^$(git hash-object --no-filters "$f") //p" "$(git rev-parse --git-
 if [ -n "$b" ]; then git cat-file blob "$b"; else cat "$f"; fi
 code=$?; rm -f "$f"; exit $code`
 
+const setupFilterName = "sandbox-agent-setup"
+
 // SetupFilter is the key of the filter in the agent's git configuration.
-const (
-	SetupFilter     = "filter." + setupFilterName + ".clean"
-	setupFilterName = "sandbox-agent-setup"
-)
+const SetupFilter = "filter." + setupFilterName + ".clean"
 
 // hideChanges makes the agent's git take the files of some entries of the record for unchanged, and returns their paths. A file with
 // a filter of its own keeps that one.
