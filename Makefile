@@ -35,12 +35,12 @@ need-build:
 # Both guest programs, compressed for the CLI to embed; bin/entrypoint and bin/guest have the last built architecture.
 entrypoint-%: need-build
 	@mkdir -p $(OUT)
-	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build $(GUEST_FLAGS) -o $(OUT)/entrypoint ./cmd/entrypoint
-	gzip -9 -n -c $(OUT)/entrypoint >$(OUT)/entrypoint-linux-$*.gz
-	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build $(GUEST_FLAGS) -o $(OUT)/guest ./cmd/guest
-	gzip -9 -n -c $(OUT)/guest >$(OUT)/guest-linux-$*.gz
-	{ sha256sum $(OUT)/guest 2>/dev/null || shasum -a 256 $(OUT)/guest; } | cut -c 1-64 >$(OUT)/guest-linux-$*.sum
-	mv $(OUT)/entrypoint-linux-$*.gz $(OUT)/guest-linux-$*.gz $(OUT)/guest-linux-$*.sum image/entrypoint/
+	set -e; for p in entrypoint guest; do \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build $(GUEST_FLAGS) -o $(OUT)/$$p ./cmd/$$p; \
+		gzip -9 -n -c $(OUT)/$$p >$(OUT)/$$p-linux-$*.gz; \
+		{ sha256sum $(OUT)/$$p 2>/dev/null || shasum -a 256 $(OUT)/$$p; } | cut -c 1-64 >$(OUT)/$$p-linux-$*.sum; \
+		mv $(OUT)/$$p-linux-$*.gz $(OUT)/$$p-linux-$*.sum image/entrypoint/; \
+	done
 
 .PHONY: image
 image: build ## build the box's image on the engine

@@ -30,6 +30,15 @@ func (s *Source) WriteContext(w io.Writer, h Host) error {
 	if err := s.walk(add); err != nil {
 		return err
 	}
+	if s.entrypoint != nil {
+		program, err := s.entrypoint.Unpack()
+		if err != nil {
+			return err
+		}
+		if err := add("entrypoint/entrypoint", program, 0o755); err != nil {
+			return err
+		}
+	}
 	// The directory is there even when empty: COPY fails on a missing one.
 	if err := add("host/ca/", nil, 0o755); err != nil {
 		return err

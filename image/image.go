@@ -47,11 +47,11 @@ type Host struct {
 // Source is the content of an image for one architecture.
 type Source struct {
 	files      fs.FS
-	entrypoint []byte // empty for the small image
+	entrypoint *Packed // nil for the small image
 }
 
 // Box returns the source of the box's image, with its program for one architecture.
-func Box(entrypoint []byte) *Source { return From(files, entrypoint) }
+func Box(entrypoint Packed) *Source { return From(files, &entrypoint) }
 
 // Small returns the source of the small image, which is the same for all architectures.
 func Small() (*Source, error) {
@@ -63,15 +63,12 @@ func Small() (*Source, error) {
 }
 
 // From returns the source made of other files, laid out as here.
-func From(files fs.FS, entrypoint []byte) *Source {
+func From(files fs.FS, entrypoint *Packed) *Source {
 	return &Source{files: files, entrypoint: entrypoint}
 }
 
-// Program returns the embedded program name, guest or entrypoint, for the Go architecture arch.
-func Program(name, arch string) ([]byte, error) { return unpack(binaries, name, arch) }
-
-// PackedGuest is the embedded, compressed guest. Unpacking takes longer than starting a jail, so callers cache it by its Hash.
-type PackedGuest struct {
+// Packed is a compressed program. Unpacking takes longer than starting a jail, so callers cache it by its Hash.
+type Packed struct {
 	// Hash is the SHA-256 of the program, in hexadecimal digits.
 	Hash string
 	Size int64
@@ -79,17 +76,24 @@ type PackedGuest struct {
 	Unpack func() ([]byte, error)
 }
 
-// Packed returns the guest for the Go architecture arch.
-func Packed(arch string) (PackedGuest, error) { return packedGuest(binaries, arch) }
+// Of returns a program that is not compressed.
+func Of(program []byte) Packed {
+	sum := sha256.Sum256(program)
+	return Packed{hex.EncodeToString(sum[:]), int64(len(program)), func() ([]byte, error) { return program, nil }}
+}
 
-func packedGuest(from fs.FS, arch string) (p PackedGuest, err error) {
-	sum, err := fs.ReadFile(from, "entrypoint/guest-linux-"+arch+".sum")
+// Program returns the embedded program name, guest or entrypoint, for the Go architecture arch.
+func Program(name, arch string) (Packed, error) { return packed(binaries, name, arch) }
+
+func packed(from fs.FS, name, arch string) (p Packed, err error) {
+	file := "entrypoint/" + name + "-linux-" + arch
+	sum, err := fs.ReadFile(from, file+".sum")
 	if errors.Is(err, fs.ErrNotExist) {
-		return p, noEntrypoint(arch)
+		return p, fmt.Errorf("%w for linux/%s: in a checkout run `make build`", ErrNoEntrypoint, arch)
 	}
-	f, oerr := from.Open(packedName("guest", arch))
+	f, oerr := from.Open(file + ".gz")
 	if err = errors.Join(err, oerr); err != nil {
-		return p, fmt.Errorf("read the guest's binary: %w", err)
+		return p, fmt.Errorf("read the %s's binary: %w", name, err)
 	}
 	defer f.Close()
 	// Only the parts of an embedded file that are read take memory. The packer has written the length last.
@@ -99,51 +103,39 @@ func packedGuest(from fs.FS, arch string) (p PackedGuest, err error) {
 		_, err = f.(io.ReaderAt).ReadAt(length[:], st.Size()-int64(len(length)))
 	}
 	if err != nil {
-		return p, fmt.Errorf("read the guest's binary: %w", err)
+		return p, fmt.Errorf("read the %s's binary: %w", name, err)
 	}
-	p = PackedGuest{Hash: strings.TrimSpace(string(sum)), Size: int64(binary.LittleEndian.Uint32(length[:]))}
+	p = Packed{Hash: strings.TrimSpace(string(sum)), Size: int64(binary.LittleEndian.Uint32(length[:]))}
 	p.Unpack = func() ([]byte, error) {
-		b, err := unpack(from, "guest", arch)
+		b, err := unpack(from, file+".gz")
 		if err != nil {
 			return nil, err
 		}
 		if h := sha256.Sum256(b); hex.EncodeToString(h[:]) != p.Hash {
-			return nil, fmt.Errorf("the guest's binary for linux/%s differs from this CLI's checksum: run `make build`", arch)
+			return nil, fmt.Errorf("the %s's binary for linux/%s differs from this CLI's checksum: run `make build`", name, arch)
 		}
 		return b, nil
 	}
 	return p, nil
 }
 
-func packedName(program, arch string) string {
-	return "entrypoint/" + program + "-linux-" + arch + ".gz"
-}
-
-func noEntrypoint(arch string) error {
-	return fmt.Errorf("%w for linux/%s: in a checkout run `make build`", ErrNoEntrypoint, arch)
-}
-
-func unpack(from fs.FS, program, arch string) ([]byte, error) {
-	name := packedName(program, arch)
+func unpack(from fs.FS, name string) ([]byte, error) {
 	b, err := fs.ReadFile(from, name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, noEntrypoint(arch)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("read the guest's binary: %w", err)
+		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	z, err := gzip.NewReader(bytes.NewReader(b))
 	if err != nil {
-		return nil, fmt.Errorf("unpack the guest's binary %s: %w", name, err)
+		return nil, fmt.Errorf("unpack %s: %w", name, err)
 	}
 	out, err := io.ReadAll(io.LimitReader(z, maxEntrypoint))
 	if err != nil {
-		return nil, fmt.Errorf("unpack the guest's binary %s: %w", name, err)
+		return nil, fmt.Errorf("unpack %s: %w", name, err)
 	}
 	return out, nil
 }
 
-// Hash names the content without the host's additions.
+// Hash names the content without the host's additions. It does not unpack the program.
 func (s *Source) Hash() (string, error) {
 	h := sha256.New()
 	err := s.walk(func(name string, b []byte, _ int64) error {
@@ -154,10 +146,13 @@ func (s *Source) Hash() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if s.entrypoint != nil {
+		h.Write([]byte(s.entrypoint.Hash))
+	}
 	return hex.EncodeToString(h.Sum(nil))[:hashLength], nil
 }
 
-// walk visits every file of the source in a fixed order.
+// walk visits every file of the source but the program, in a fixed order.
 func (s *Source) walk(visit func(name string, content []byte, mode int64) error) error {
 	var names []string
 	err := fs.WalkDir(s.files, ".", func(name string, d fs.DirEntry, err error) error {
@@ -179,8 +174,5 @@ func (s *Source) walk(visit func(name string, content []byte, mode int64) error)
 			return err
 		}
 	}
-	if s.entrypoint == nil {
-		return nil
-	}
-	return visit("entrypoint/entrypoint", s.entrypoint, 0o755)
+	return nil
 }

@@ -23,7 +23,7 @@ func testSource() *Source {
 			"packages/p.json":      {Data: []byte("{}")},
 			"rootfs/etc/gitconfig": {Data: []byte("[a]\n")},
 		},
-		entrypoint: []byte("ELF"),
+		entrypoint: new(Of([]byte("ELF"))),
 	}
 }
 
@@ -109,7 +109,7 @@ func TestHash(t *testing.T) {
 		t.Errorf("hash %q has not %d characters", plain, hashLength)
 	}
 	for name, change := range map[string]func(*Source){
-		"entrypoint": func(s *Source) { s.entrypoint = []byte("ELG") },
+		"entrypoint": func(s *Source) { s.entrypoint = new(Of([]byte("ELG"))) },
 		"content":    func(s *Source) { files(s)["build/a.sh"].Data = []byte("b\n") },
 		"name":       func(s *Source) { files(s)["build/b.sh"] = files(s)["build/a.sh"]; delete(files(s), "build/a.sh") },
 		"more":       func(s *Source) { files(s)["rootfs/x"] = &fstest.MapFile{} },
@@ -125,25 +125,6 @@ func TestHash(t *testing.T) {
 	}
 }
 
-func TestUnpack(t *testing.T) {
-	var z bytes.Buffer
-	w := gzip.NewWriter(&z)
-	if _, err := w.Write([]byte("ELF")); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	got, err := unpack(fstest.MapFS{"entrypoint/entrypoint-linux-arm64.gz": {Data: z.Bytes()}}, "entrypoint", "arm64")
-	if err != nil || string(got) != "ELF" {
-		t.Errorf("unpack = %q, %v", got, err)
-	}
-	if _, err := unpack(fstest.MapFS{}, "entrypoint", "arm64"); !errors.Is(err, ErrNoEntrypoint) || !strings.Contains(err.Error(),
-		"make build") {
-		t.Errorf("a missing binary gives %v, want ErrNoEntrypoint with what to do", err)
-	}
-}
-
 // What is carried says what it is before it is unpacked, and is nothing else.
 func TestPacked(t *testing.T) {
 	var z bytes.Buffer
@@ -156,10 +137,10 @@ func TestPacked(t *testing.T) {
 	}
 	h := fmt.Sprintf("%x", sha256.Sum256([]byte("ELF")))
 	for sum, ok := range map[string]bool{h: true, strings.Repeat("0", len(h)): false} {
-		p, err := packedGuest(fstest.MapFS{
+		p, err := packed(fstest.MapFS{
 			"entrypoint/guest-linux-arm64.gz":  {Data: z.Bytes()},
 			"entrypoint/guest-linux-arm64.sum": {Data: []byte(sum + "\n")},
-		}, "arm64")
+		}, "guest", "arm64")
 		if err != nil || p.Hash != sum || p.Size != 3 {
 			t.Fatalf("%+v, %v", p, err)
 		}
@@ -167,7 +148,7 @@ func TestPacked(t *testing.T) {
 			t.Errorf("%q, %v", b, err)
 		}
 	}
-	if _, err := packedGuest(fstest.MapFS{}, "arm64"); !errors.Is(err, ErrNoEntrypoint) {
+	if _, err := packed(fstest.MapFS{}, "guest", "arm64"); !errors.Is(err, ErrNoEntrypoint) || !strings.Contains(err.Error(), "make build") {
 		t.Error(err)
 	}
 }
@@ -175,7 +156,7 @@ func TestPacked(t *testing.T) {
 // TestEmbedded checks that what the Dockerfile copies is embedded: embed leaves
 // out names that start with a dot or an underscore.
 func TestEmbedded(t *testing.T) {
-	s := &Source{files: files, entrypoint: []byte("x")}
+	s := &Source{files: files, entrypoint: new(Of([]byte("x")))}
 	names := map[string]bool{}
 	for _, line := range contextOf(t, s, Host{}) {
 		names[strings.Fields(line)[1]] = true

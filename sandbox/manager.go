@@ -126,8 +126,8 @@ func NewManager(o Options) (*Manager, error) {
 			if err != nil {
 				return nil, err
 			}
-			return of(jail.Options{State: dir, Getenv: o.Getenv, Guest: func(ctx context.Context, arch string) (image.PackedGuest, error) {
-				return finder.PackedGuest(ctx, arch, o.Progress)
+			return of(jail.Options{State: dir, Getenv: o.Getenv, Guest: func(ctx context.Context, arch string) (image.Packed, error) {
+				return finder.Guest(ctx, arch, o.Progress)
 			}, Allowed: o.allowsHost}), nil
 		})
 	}
@@ -193,7 +193,7 @@ func (m *Manager) Healthy(ctx context.Context) error {
 	for _, p := range m.creator.all {
 		_, err := p.capabilities(ctx)
 		if err == nil {
-			_, err := m.creator.programs.PackedGuest(ctx, goruntime.GOARCH, m.creator.progress)
+			_, err := m.creator.programs.Guest(ctx, goruntime.GOARCH, m.creator.progress)
 			return err
 		}
 		errs = append(errs, err)
@@ -251,7 +251,7 @@ func (m *Manager) EnsureImage(ctx context.Context, s Spec) error {
 	if p.kind == RuntimeBox { // its image has the program
 		return nil
 	}
-	_, err = m.creator.programs.PackedGuest(ctx, goruntime.GOARCH, progress)
+	_, err = m.creator.programs.Guest(ctx, goruntime.GOARCH, progress)
 	return err
 }
 
@@ -364,7 +364,11 @@ func (cr *creator) make(ctx context.Context, r runtime.SandboxRuntime, s Spec, s
 func (cr *creator) guestOf(s Spec) runtime.SandboxSpec {
 	create := runtime.SandboxSpec{
 		Guest: func(ctx context.Context, arch string) ([]byte, error) {
-			return cr.programs.Guest(ctx, arch, cr.progress)
+			p, err := cr.programs.Guest(ctx, arch, cr.progress)
+			if err != nil {
+				return nil, err
+			}
+			return p.Unpack()
 		},
 		Config: wire.Config{
 			User: s.User, Dir: s.Dir, OwnDir: s.CreateDir, Env: s.Env, ImageEnv: s.ImageEnv,

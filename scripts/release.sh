@@ -27,7 +27,7 @@ case $own in
 amd64) other=arm64 ;;
 *) other=amd64 ;;
 esac
-trap 'rm -f "image/entrypoint/entrypoint-linux-$other.gz" "image/entrypoint/guest-linux-$other.gz" "image/entrypoint/guest-linux-$other.sum"' EXIT
+trap 'rm -f image/entrypoint/*-linux-"$other".gz image/entrypoint/*-linux-"$other".sum' EXIT
 "${MAKE:-make}" "entrypoint-$other" "entrypoint-$own"
 
 rm -rf "$stage"

@@ -5,8 +5,6 @@ package programs
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -34,7 +32,7 @@ type Finder struct {
 	// source is the module to build from; nil means this program's. Tests set it.
 	source *source
 
-	found sync.Map // []byte by name
+	found sync.Map // image.Packed by name
 }
 
 // New returns a Finder of given, or of the directory that EnvDir names. It saves built programs in the state directory.
@@ -50,58 +48,45 @@ func New(given fs.FS, getenv func(string) string, stateDir string) *Finder {
 }
 
 // Guest returns the guest for a GOARCH. progress, if non-nil, receives a line before a build.
-func (f *Finder) Guest(ctx context.Context, arch string, progress func(string)) ([]byte, error) {
+func (f *Finder) Guest(ctx context.Context, arch string, progress func(string)) (image.Packed, error) {
 	return f.find(ctx, guest, arch, progress)
 }
 
 // Entrypoint is Guest for the program of a box's image.
-func (f *Finder) Entrypoint(ctx context.Context, arch string, progress func(string)) ([]byte, error) {
+func (f *Finder) Entrypoint(ctx context.Context, arch string, progress func(string)) (image.Packed, error) {
 	return f.find(ctx, entrypoint, arch, progress)
 }
 
-// PackedGuest is Guest, but does not unpack an embedded guest.
-func (f *Finder) PackedGuest(ctx context.Context, arch string, progress func(string)) (image.PackedGuest, error) {
-	if f.Given == nil {
-		if p, err := image.Packed(arch); !errors.Is(err, image.ErrNoEntrypoint) {
-			return p, err
-		}
-	}
-	b, err := f.find(ctx, guest, arch, progress)
-	if err != nil {
-		return image.PackedGuest{}, err
-	}
-	sum := sha256.Sum256(b)
-	return image.PackedGuest{Hash: hex.EncodeToString(sum[:]), Size: int64(len(b)), Unpack: func() ([]byte, error) { return b, nil }}, nil
-}
-
-func (f *Finder) find(ctx context.Context, program, arch string, progress func(string)) ([]byte, error) {
+func (f *Finder) find(ctx context.Context, program, arch string, progress func(string)) (image.Packed, error) {
 	name := program + "-linux-" + arch
-	if b, ok := f.found.Load(name); ok {
-		return b.([]byte), nil
+	if p, ok := f.found.Load(name); ok {
+		return p.(image.Packed), nil
 	}
-	b, err := f.read(ctx, program, arch, progress)
+	p, err := f.read(ctx, program, arch, progress)
 	if err == nil {
-		f.found.Store(name, b)
+		p.Unpack = sync.OnceValues(p.Unpack)
+		f.found.Store(name, p)
 	}
-	return b, err
+	return p, err
 }
 
-func (f *Finder) read(ctx context.Context, program, arch string, progress func(string)) ([]byte, error) {
+func (f *Finder) read(ctx context.Context, program, arch string, progress func(string)) (image.Packed, error) {
 	name := program + "-linux-" + arch
 	if f.Given != nil {
 		b, err := fs.ReadFile(f.Given, name)
 		if err != nil {
-			return nil, fmt.Errorf("read the given program %s: %w", name, err)
+			return image.Packed{}, fmt.Errorf("read the given program %s: %w", name, err)
 		}
-		return b, nil
+		return image.Of(b), nil
 	}
-	b, err := image.Program(program, arch)
+	p, err := image.Program(program, arch)
 	if !errors.Is(err, image.ErrNoEntrypoint) {
-		return b, err
+		return p, err
 	}
 	m := cmp.Or(f.source, builtWith())
 	if m == nil || f.Dir == "" {
-		return nil, err
+		return p, err
 	}
-	return f.kept(ctx, *m, program, arch, progress)
+	b, err := f.kept(ctx, *m, program, arch, progress)
+	return image.Of(b), err
 }

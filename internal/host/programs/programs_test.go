@@ -26,10 +26,9 @@ const noArch = "s390x"
 
 func TestGiven(t *testing.T) {
 	f := &Finder{Given: fstest.MapFS{"guest-linux-" + noArch: {Data: []byte("G")}}, Dir: t.TempDir()}
-	b, err := f.Guest(t.Context(), noArch, nil)
-	p, perr := f.PackedGuest(t.Context(), noArch, nil)
-	if err != nil || string(b) != "G" || perr != nil || p.Size != 1 {
-		t.Errorf("%q, %v; %+v, %v", b, err, p, perr)
+	p, err := f.Guest(t.Context(), noArch, nil)
+	if err != nil || unpacked(t, p) != "G" || p.Size != 1 {
+		t.Errorf("%+v, %v", p, err)
 	}
 	if _, err := f.Entrypoint(t.Context(), noArch, nil); err == nil {
 		t.Error("a program that was not given is found elsewhere")
@@ -42,8 +41,8 @@ func TestGiven(t *testing.T) {
 		t.Fatal(err)
 	}
 	f = New(nil, func(string) string { return dir }, t.TempDir())
-	if b, err := f.Guest(t.Context(), noArch, nil); err != nil || string(b) != "E" {
-		t.Errorf("%q, %v", b, err)
+	if b, err := f.Guest(t.Context(), noArch, nil); err != nil || unpacked(t, b) != "E" {
+		t.Errorf("%+v, %v", b, err)
 	}
 }
 
@@ -161,3 +160,12 @@ type tracked struct{ root, name string }
 func (f tracked) Path() string                 { return f.name }
 func (f tracked) Lstat() (os.FileInfo, error)  { return os.Lstat(filepath.Join(f.root, f.name)) }
 func (f tracked) Open() (io.ReadCloser, error) { return os.Open(filepath.Join(f.root, f.name)) }
+
+func unpacked(t *testing.T, p image.Packed) string {
+	t.Helper()
+	b, err := p.Unpack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}

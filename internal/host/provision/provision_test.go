@@ -190,7 +190,7 @@ func TestBuildOnce(t *testing.T) {
 }
 
 func testSource() *image.Source {
-	return image.From(fstest.MapFS{"Dockerfile": {Data: []byte("FROM x\n")}}, []byte("ELF"))
+	return image.From(fstest.MapFS{"Dockerfile": {Data: []byte("FROM x\n")}}, new(image.Of([]byte("ELF"))))
 }
 
 func TestTag(t *testing.T) {

@@ -16,7 +16,7 @@ type Options struct {
 	State  string // the state directory
 	Getenv func(string) string
 	// Guest returns the guest's program for an architecture, named as Go names it.
-	Guest func(ctx context.Context, arch string) (image.PackedGuest, error)
+	Guest func(ctx context.Context, arch string) (image.Packed, error)
 	// Allowed returns an error if sandboxes without isolation are not allowed.
 	Allowed func() error
 }

@@ -88,8 +88,8 @@ func TestGuestAtOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		var files sync.Map
 		for range 16 {
-			s := newRuntime(kindJail, Options{State: state, Guest: func(context.Context, string) (image.PackedGuest, error) {
-				return image.PackedGuest{Hash: fmt.Sprintf("%x", sha256.Sum256(content)), Size: int64(len(content)), Unpack: func() ([]byte, error) { return content, nil }}, nil
+			s := newRuntime(kindJail, Options{State: state, Guest: func(context.Context, string) (image.Packed, error) {
+				return image.Packed{Hash: fmt.Sprintf("%x", sha256.Sum256(content)), Size: int64(len(content)), Unpack: func() ([]byte, error) { return content, nil }}, nil
 			}}).(*jails)
 			wg.Go(func() {
 				path, err := s.guest(t.Context())
@@ -124,8 +124,8 @@ func TestGuest(t *testing.T) {
 	}
 	content := []byte("program")
 	var unpacked atomic.Int32
-	s := newRuntime(kindJail, Options{State: state, Guest: func(context.Context, string) (image.PackedGuest, error) {
-		return image.PackedGuest{Hash: fmt.Sprintf("%x", sha256.Sum256(content)), Size: int64(len(content)), Unpack: func() ([]byte, error) {
+	s := newRuntime(kindJail, Options{State: state, Guest: func(context.Context, string) (image.Packed, error) {
+		return image.Packed{Hash: fmt.Sprintf("%x", sha256.Sum256(content)), Size: int64(len(content)), Unpack: func() ([]byte, error) {
 			unpacked.Add(1)
 			return content, nil
 		}}, nil
