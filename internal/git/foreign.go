@@ -47,6 +47,12 @@ const disarmTime = 20 * time.Second
 // chosen are settings under names of the repository's choice that can run a program.
 const chosen = `^(filter\..*\.(clean|smudge|process|required)|hook\..*|protocol\..*\.allow)$`
 
+// inert are commands that use none of these settings: they read refs and objects, run no filter and no hook, and connect to nothing.
+var inert = map[string]bool{
+	"config": true, "for-each-ref": true, "ls-tree": true, "rev-list": true, "rev-parse": true, "show-ref": true, "symbolic-ref": true,
+	"upload-pack": true,
+}
+
 // disarm returns the environment that switches off such settings. A driver that the user or the machine also has stays.
 func (r Repo) disarm(ctx context.Context) (env []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, disarmTime)
@@ -97,7 +103,7 @@ func (r Repo) disarm(ctx context.Context) (env []string, err error) {
 	for key, value := range set {
 		pairs = append(pairs, key, value)
 	}
-	return append(ConfigEnv(pairs...), "GIT_NO_LAZY_FETCH=1", "GIT_PAGER=cat", "GIT_EDITOR=false"), nil
+	return ConfigEnv(pairs...), nil
 }
 
 // Stream runs git with its input and output as they come, and returns the end of its other output. It gets grace to end.

@@ -201,7 +201,8 @@ func (r Repo) spec(ctx context.Context, args []string) (s proc.Spec, done func()
 	}
 	if r.Foreign {
 		argv = append(argv, foreign...)
-		if verb(args) != "config" { // which runs nothing
+		env = append(env, "GIT_NO_LAZY_FETCH=1", "GIT_PAGER=cat", "GIT_EDITOR=false")
+		if !inert[verb(args)] {
 			more, err := r.disarm(ctx)
 			if err != nil {
 				return s, done, err

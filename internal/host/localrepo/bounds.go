@@ -14,33 +14,56 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
+// location is what git says of the repository of a directory.
+type location struct {
+	format              string // of its objects
+	shallow, bare       bool
+	gitDir, common, top string // top is "" for a bare repository and for a directory .git
+}
+
 // bounds verifies that git's repository for a directory is in that directory. In an unpacked archive, core.worktree, a file .git or
 // commondir, or a link may name another repository of this machine, which would then be served and written to.
 //
 // A linked worktree and a submodule have their repository elsewhere. It must name them in turn, which an archive cannot arrange.
 func bounds(ctx context.Context, path string) error {
+	_, err := find(ctx, path)
+	return err
+}
+
+func find(ctx context.Context, path string) (p location, err error) {
 	top := RepoRoot(path)
-	out, err := gitOut(ctx, path, "rev-parse", "--is-bare-repository", "--path-format=absolute", "--git-dir", "--git-common-dir")
+	out, err := gitOut(ctx, path, "rev-parse", "--show-object-format", "--is-shallow-repository", "--is-bare-repository",
+		"--path-format=absolute", "--git-dir", "--git-common-dir")
 	if err != nil {
-		return exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), openHint(err))
+		return p, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), openHint(err))
 	}
 	if top == "" {
-		return astray(path, "git finds a repository that is in no parent directory", "another repository")
+		return p, astray(path, "git finds a repository that is in no parent directory", "another repository")
 	}
-	lines := strings.SplitN(strings.TrimSuffix(out, "\n"), "\n", 3)
-	if len(lines) < 3 {
-		return fmt.Errorf("unexpected answer of git for repository %s: %q", top, out)
+	lines := strings.SplitN(strings.TrimSuffix(out, "\n"), "\n", 5)
+	if len(lines) < 5 {
+		return p, fmt.Errorf("unexpected answer of git for repository %s: %q", top, out)
 	}
-	bare, gitDir, common := lines[0] == "true", resolved(lines[1]), resolved(lines[2])
-	if !bare && gitDir != top { // a directory .git has no working tree: the error says so
+	p = location{
+		format: lines[0], shallow: lines[1] == "true", bare: lines[2] == "true",
+		gitDir: resolved(lines[3]), common: resolved(lines[4]),
+	}
+	if !p.bare && p.gitDir != top { // a directory .git has no working tree: the error says so
 		tree, err := gitOut(ctx, path, "rev-parse", "--show-toplevel")
 		if err != nil {
-			return exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), "give the working tree, not its .git directory")
+			return p, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), "give the working tree, not its .git directory")
 		}
-		if tree := resolved(strings.TrimSuffix(tree, "\n")); tree != top {
-			return astray(top, "its working tree is "+tree, tree)
+		p.top = strings.TrimSuffix(tree, "\n")
+		if tree := resolved(p.top); tree != top {
+			return p, astray(top, "its working tree is "+tree, tree)
 		}
 	}
+	return p, p.within(ctx, top)
+}
+
+// within verifies that the repository is in the directory top, or that it names top.
+func (p location) within(ctx context.Context, top string) error {
+	gitDir, common := p.gitDir, p.common
 	switch {
 	case Within(gitDir, top) && Within(common, top):
 	case gitDir == common:

@@ -3,6 +3,7 @@
 package localrepo
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1" // the ids of git's objects
 	"encoding/hex"
@@ -53,31 +54,18 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: not a directory", path),
 			"give a directory inside a git repository, or a URL")
 	}
-	out, err := gitOut(ctx, abs, "rev-parse", "--show-object-format", "--is-shallow-repository", "--is-bare-repository", "--absolute-git-dir")
-	if err != nil {
-		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), openHint(err))
-	}
-	if err := bounds(ctx, abs); err != nil {
-		return nil, err
-	}
-	format, rest, _ := strings.Cut(strings.TrimSpace(out), "\n")
-	shallow, rest, _ := strings.Cut(rest, "\n")
-	bare, gitDir, _ := strings.Cut(rest, "\n")
+	at, err := find(ctx, abs)
 	switch {
-	case format != "sha1":
+	case err != nil:
+		return nil, err
+	case at.format != "sha1":
 		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %s", path, git.SHA256Text), "")
-	case shallow == "true":
+	case at.shallow:
 		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %s", path, git.ShallowText), "")
+	case !at.bare && at.top == "":
+		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: no working tree", path), "give the working tree, not its .git directory")
 	}
-	r := &Repo{Path: gitDir, Bare: bare == "true"}
-	if !r.Bare {
-		top, err := gitOut(ctx, abs, "rev-parse", "--show-toplevel")
-		if err != nil {
-			return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err),
-				"give the working tree, not its .git directory")
-		}
-		r.Path = strings.TrimSuffix(top, "\n")
-	}
+	r := &Repo{Path: cmp.Or(at.top, at.gitDir), Bare: at.bare}
 	// git's short name has the prefix heads/ if a tag has the same name.
 	if head, err := gitOut(ctx, r.Path, "symbolic-ref", "--quiet", "HEAD"); err == nil {
 		r.Head, _ = strings.CutPrefix(strings.TrimSpace(head), "refs/heads/")

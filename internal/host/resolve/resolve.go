@@ -144,8 +144,9 @@ func (f *Resolver) Find(ctx context.Context, flags *Flags) (*Resolved, error) {
 	}
 	p, inRepo, err := load(s)
 	var draft *detect.Draft
+	var local *localrepo.Repo
 	if isNone(s, err) {
-		p, draft, err = f.fromRepository(ctx, s, err)
+		p, draft, local, err = f.fromRepository(ctx, s, err)
 	}
 	if err != nil {
 		return nil, err
@@ -176,8 +177,10 @@ func (f *Resolver) Find(ctx context.Context, flags *Flags) (*Resolved, error) {
 		g.trustedSum = trust.Sum(p)
 	}
 	if p.Transport() == projects.TransportLocal {
-		if g.Local, err = localrepo.Open(ctx, p.Repo); err != nil {
-			return nil, err
+		if g.Local = local; local == nil || local.Path != p.Repo {
+			if g.Local, err = localrepo.Open(ctx, p.Repo); err != nil {
+				return nil, err
+			}
 		}
 		p.Repo = g.Local.Path
 	}
@@ -320,41 +323,43 @@ func uncommitted(r *localrepo.Repo, projectFile string) string {
 }
 
 // fromRepository detects a project in the files of a repository, at the commit that the run starts from. It returns none,
-// the error of the search for a project file, if there is no repository.
-func (f *Resolver) fromRepository(ctx context.Context, s *Flags, none error) (*projects.Project, *detect.Draft, error) {
+// the error of the search for a project file, if there is no repository. A repository of this machine is returned, too.
+func (f *Resolver) fromRepository(ctx context.Context, s *Flags, none error) (*projects.Project, *detect.Draft, *localrepo.Repo, error) {
 	at := s.Values["repo"]
 	if at == "" {
 		dir, err := os.Getwd()
 		if err != nil {
-			return nil, nil, fmt.Errorf("find the current directory: %w", err)
+			return nil, nil, nil, fmt.Errorf("find the current directory: %w", err)
 		}
 		at = dir
 	} else if t, err := projects.RepoTransport(at); err != nil || t == projects.TransportNone {
-		return nil, nil, none
+		return nil, nil, nil, none
 	} else if t != projects.TransportLocal {
-		return f.fromRemote(ctx, at, cmp.Or(s.Values["branch"], s.TaskBase))
+		p, draft, err := f.fromRemote(ctx, at, cmp.Or(s.Values["branch"], s.TaskBase))
+		return p, draft, nil, err
 	}
 	if !inRepository(at) {
-		return nil, nil, exiterr.New(workorder.ExitNoProject, fmt.Errorf("%w; and %s is not in a git repository", none, at),
+		return nil, nil, nil, exiterr.New(workorder.ExitNoProject, fmt.Errorf("%w; and %s is not in a git repository", none, at),
 			"go to a repository, or run `git init` here and commit; --repo takes a path or a URL, --project a project file")
 	}
 	repo, err := localrepo.Open(ctx, at)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	base, err := repo.Base(ctx, cmp.Or(s.Values["branch"], s.TaskBase))
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	commit, err := repo.Commit(ctx, base)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	tree, err := repo.Tree(ctx, commit)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	return fromTree(tree, filepath.Base(repo.Path), repo.Path, repo.Path)
+	p, draft, err := fromTree(tree, filepath.Base(repo.Path), repo.Path, repo.Path)
+	return p, draft, repo, err
 }
 
 // fromTree detects a project in files. name is the repository's, where describes the files, and relative paths count from dir.
