@@ -80,6 +80,9 @@ func (l *Launcher) carryOn(ctx context.Context, hard <-chan struct{}, job *job.J
 		l.Log.Warn("save the record of the task", "task", rec.TaskID, "error", err)
 	}
 	if job.Detach {
+		if h, ok := l.Engine.(runtime.HandOver); ok {
+			h.HandedOver()
+		}
 		grace, asked := l.stopRequest(rec.TaskID)
 		if !asked {
 			return nil, nil

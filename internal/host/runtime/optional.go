@@ -31,6 +31,12 @@ type Execer interface {
 	Exec(ctx context.Context, id string, c ExecSpec) (code int, err error)
 }
 
+// HandOver is a runtime that may still be passing on input of Run when Run returns.
+type HandOver interface {
+	// HandedOver waits until all input is passed on. A process that ends before that may cut it off.
+	HandedOver()
+}
+
 // ExecSpec is a command for Exec.
 type ExecSpec struct {
 	Argv []string // program and arguments

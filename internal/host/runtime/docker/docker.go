@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -33,8 +34,8 @@ const (
 	// createTimeout bounds creating or starting a container, which takes seconds on a loaded machine.
 	createTimeout = 2 * time.Minute
 	removeTimeout = 30 * time.Second // of a cleanup
-	// handOverTime bounds the wait until the engine reports that it has passed on the order. It usually reports at once, but
-	// after a slow attachment only when the box ends.
+	// handOverTime bounds how long HandedOver waits until the engine reports that it has passed on an order. It usually reports at once,
+	// but after a slow attachment only when the box ends.
 	handOverTime = time.Second
 	stopSlack    = 20 * time.Second // the time beyond the grace for the engine to report a stop
 	// removeWait bounds the wait for a removal by another process: the engine may have to kill a box and delete many layers.
@@ -51,6 +52,7 @@ type api struct {
 	host string
 	// Limits of requests by their type.
 	listTime, answerTime, createTime time.Duration
+	passing                          sync.WaitGroup // of orders that the engine may still pass on
 }
 
 var _ runtime.Runtime = (*Engine)(nil)
@@ -81,6 +83,9 @@ func New(getenv func(string) string) (*Engine, error) {
 
 // Close drops idle connections.
 func (e *Engine) Close() error { return e.c.Close() }
+
+// HandedOver implements runtime.HandOver. It waits at most handOverTime.
+func (e *Engine) HandedOver() { e.passing.Wait() }
 
 func (e *api) Info(ctx context.Context) (runtime.Info, error) {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
@@ -154,6 +159,7 @@ var (
 	_ runtime.ImageStore = (*Engine)(nil)
 	_ runtime.Volumes    = (*Engine)(nil)
 	_ runtime.Prober     = (*Engine)(nil)
+	_ runtime.HandOver   = (*Engine)(nil)
 )
 
 // Run implements runtime.Runtime.
@@ -195,7 +201,12 @@ func (e *api) start(ctx context.Context, id string, stdin io.Reader) error {
 	if err != nil {
 		return err
 	}
-	defer att.Close()
+	passed := false
+	defer func() {
+		if !passed {
+			att.Close()
+		}
+	}()
 	begin, cancel := context.WithTimeout(ctx, e.createTime)
 	defer cancel()
 	if err := e.c.ContainerStart(begin, id, container.StartOptions{}); err != nil {
@@ -212,9 +223,13 @@ func (e *api) start(ctx context.Context, id string, stdin io.Reader) error {
 	}
 	// The stream ends when the engine has passed on everything. Closing it earlier is safe on a socket, but a proxy may cut off
 	// the end of a large order.
-	done := time.AfterFunc(handOverTime, att.Close)
-	defer done.Stop()
-	_, _ = io.Copy(io.Discard, att.Reader)
+	passed = true
+	e.passing.Go(func() {
+		defer att.Close()
+		done := time.AfterFunc(handOverTime, att.Close)
+		defer done.Stop()
+		_, _ = io.Copy(io.Discard, att.Reader)
+	})
 	return nil
 }
 
