@@ -16,6 +16,9 @@ const (
 	EventTask EventType = "task"
 	// EventReady: PID 1 has the order and boot runs. Do not exec in the box before it. Text: the guest's version.
 	EventReady EventType = "ready"
+	// EventStandby: the host took a box that was started before the task: Name (the box). Before its order, such a box reports with this
+	// event, without Seq, that it is booted: Status done, or failed with Text.
+	EventStandby EventType = "standby"
 	// EventStepStarted: Name.
 	EventStepStarted EventType = "step.started"
 	// EventStepFinished: Name, Status (a StepStatus), DurationMS, Text (error or skip reason), ExitCode.

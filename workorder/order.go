@@ -247,26 +247,6 @@ func (o *Order) CheckLimit() time.Duration {
 	return min(most, o.Timeout()/4)
 }
 
-// DecodeEnvelope reads exactly one envelope, strictly, and validates the order. It reads the first complete document
-// and does not wait for the end of r.
-func DecodeEnvelope(r io.Reader) (*Envelope, error) {
-	dec := json.NewDecoder(io.LimitReader(r, MaxEnvelope))
-	dec.DisallowUnknownFields()
-	var e Envelope
-	if err := dec.Decode(&e); err != nil {
-		return nil, fmt.Errorf("read work order: %w", err)
-	}
-	if err := e.Order.Check(); err != nil {
-		return nil, err
-	}
-	for _, n := range e.Order.SecretNames {
-		if _, ok := e.Secrets[n]; !ok {
-			return nil, fmt.Errorf("work order without a value for the secret %s", n)
-		}
-	}
-	return &e, nil
-}
-
 // DecodeOrder reads an order strictly from a complete document.
 func DecodeOrder(b []byte) (*Order, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))

@@ -28,6 +28,7 @@ type Result struct {
 	NextCommand string     `json:"next_command"` // the command that the user most likely runs next
 	StartedAt   time.Time  `json:"started_at"`
 	DurationMS  int64      `json:"duration_ms"`
+	Standby     bool       `json:"standby,omitempty"` // the sandbox was started before the task
 
 	Repo       string   `json:"repo"`
 	BaseBranch string   `json:"base_branch"`

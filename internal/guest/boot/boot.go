@@ -39,6 +39,8 @@ type Runner struct {
 	Space      *rootgit.Workspace
 	Packages   Packages
 	Tools      Tools
+	// Booted means that Standby ran before the order arrived.
+	Booted bool
 	// WatchDisk calls over when the task exceeds its disk limit. It is nil if there is no limit.
 	WatchDisk func(ctx context.Context, over func(text string))
 	// Signals delivers SIGTERM and SIGINT, and initd.LongStop before them.

@@ -146,6 +146,16 @@ func skipWhen(nothing bool, why string) func() string {
 	}
 }
 
+// booted is skipWhen for a step of Standby.
+func (r *Runner) booted(nothing bool, why string) func() string {
+	return func() string {
+		if nothing || !r.Booted {
+			return skipWhen(nothing, why)()
+		}
+		return "it ran in the standby, before the order"
+	}
+}
+
 // provable reports whether the project has checks or pages to prove.
 func (r *Runner) provable() bool { return len(r.Order.Validate) > 0 || r.Order.Dev != nil }
 
@@ -162,7 +172,7 @@ func (b *preparer) dockerStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepDocker, Title: "start the inner Docker engine", After: []workorder.StepName{workorder.StepPrepare},
 		Budget: dockerBudget,
-		Skip:   skipWhen(!b.needsDocker(), "no declared part needs it; it starts when the agent first uses Docker"),
+		Skip:   b.booted(!b.needsDocker(), "no declared part needs it; it starts when the agent first uses Docker"),
 		Run:    b.Engine.Start,
 		Undo:   b.Engine.Stop,
 	}
@@ -181,7 +191,7 @@ func (b *preparer) servicesStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepServices, Title: "create the services and wait until they are healthy",
 		After: []workorder.StepName{workorder.StepDocker}, Budget: servicesBudget,
-		Skip: skipWhen(len(b.Order.Services) == 0, "the project declares none"), Run: b.services,
+		Skip: b.booted(len(b.Order.Services) == 0, "the project declares none"), Run: b.services,
 		Undo: func(context.Context) { b.Services.Unwatch() },
 	}
 }

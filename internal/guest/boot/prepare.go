@@ -19,7 +19,7 @@ func (b *preparer) prepareBox(ctx context.Context) error {
 	}
 	// These start goroutines that outlive the step, whose context ends with it.
 	life := context.WithoutCancel(ctx)
-	if err := b.Network.Up(life); err != nil {
+	if err := b.Network.Up(life); err != nil || b.Booted {
 		return err
 	}
 	if b.needsDocker() {

@@ -4,6 +4,7 @@
 package initd
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -40,6 +41,7 @@ type Init struct {
 	// KillAll kills every other process of the box after boot has died: they could prevent rescue. Nil kills nothing.
 	KillAll func()
 
+	in    *bufio.Reader // of Order
 	grace time.Duration // announced before a stop; 0 if none was
 	began time.Time     // when the stop was requested; zero if none was
 }
@@ -76,6 +78,17 @@ func (i *Init) note(sig syscall.Signal) {
 	} else if !i.stopping() {
 		i.began = time.Now()
 	}
+}
+
+// handle notes and forwards a signal, and reports whether the box is being stopped.
+func (i *Init) handle(c *child, s os.Signal) bool {
+	sig, ok := s.(syscall.Signal)
+	if !ok {
+		return false
+	}
+	i.note(sig)
+	i.pass(c, sig)
+	return i.stopping()
 }
 
 // pass forwards a signal, with the announcement before it, which the child may have missed.
@@ -125,25 +138,30 @@ func (i *Init) Run() int {
 		i.Log.Error("start boot", "error", err)
 		return workorder.ExitBox
 	}
-	var stopped <-chan time.Time
-	overdue, worked := limited(i.Longest, order, 0), limited(i.Work, order, workGrace)
-	reason, late, limit := "boot ended without a result", false, workorder.LandLimit
+	var stopped, overdue, worked <-chan time.Time
+	var late <-chan input // the order of a standby, which has no limits yet
+	standby := bytes.HasPrefix(order, []byte(workorder.StandbyMark))
+	if standby {
+		late = i.read(readLine)
+	} else {
+		overdue, worked = i.begin(boot, order)
+	}
+	reason, done, limit := "boot ended without a result", false, workorder.LandLimit
 	for {
 		select {
 		case <-boot.listening:
 			boot.ready()
+		case r := <-late:
+			late = nil
+			standby, order = r.err != nil, r.b // without an order, boot reads the end of its input, and ends
+			boot.send(order)
+			overdue, worked = i.begin(boot, order)
 		case s := <-i.Signals:
-			sig, ok := s.(syscall.Signal)
-			if !ok {
-				continue
-			}
-			i.note(sig)
-			i.pass(boot, sig)
-			if !i.stopping() {
+			if !i.handle(boot, s) {
 				continue
 			}
 			limit = workorder.RescueGrace // the engine does not wait
-			if !late {
+			if !done {
 				stopped = i.until(workorder.ShutdownIn(i.grace).Boot)
 			}
 		case <-worked:
@@ -155,9 +173,9 @@ func (i *Init) Run() int {
 				stopped = time.After(workorder.ShutdownIn(0).Boot)
 			}
 		case <-stopped:
-			if i.Done() && !late {
+			if i.Done() && !done {
 				// The result is safe; only the end of the lease and of the inner engine remain.
-				late = true
+				done = true
 				stopped = time.After(workorder.ReleaseGrace + workorder.EngineGrace)
 				continue
 			}
@@ -169,7 +187,7 @@ func (i *Init) Run() int {
 			if e.pid != boot.pid {
 				continue
 			}
-			if i.Done() {
+			if i.Done() || standby { // a standby has nothing to land
 				return e.code
 			}
 			i.Log.Error("boot ended without a result", "exit_code", e.code)
@@ -178,26 +196,52 @@ func (i *Init) Run() int {
 	}
 }
 
-// readOrder reads the document to its end, within workorder.OrderDeadline.
-func (i *Init) readOrder() ([]byte, error) {
-	type read struct {
-		b   []byte
-		err error
-	}
-	c := make(chan read, 1)
+// begin ends boot's input after the order, and returns the order's limits.
+func (i *Init) begin(boot *child, order []byte) (overdue, worked <-chan time.Time) {
+	boot.close()
+	return limited(i.Longest, order, 0), limited(i.Work, order, workGrace)
+}
+
+// input is a document of standard input.
+type input struct {
+	b   []byte
+	err error
+}
+
+// read reads a document in the background.
+func (i *Init) read(read func(*bufio.Reader) ([]byte, error)) <-chan input {
+	c := make(chan input, 1)
 	go func() {
-		b, err := io.ReadAll(io.LimitReader(i.Order, workorder.MaxEnvelope+1))
-		c <- read{b, err}
-	}()
-	select {
-	case r := <-c:
-		switch {
-		case r.err != nil:
-			return nil, fmt.Errorf("read standard input: %w", r.err)
-		case len(bytes.TrimSpace(r.b)) == 0:
-			return nil, errors.New("standard input is empty; start sandboxes with `sandbox-agent create`")
+		b, err := read(i.in)
+		if err == nil && len(bytes.TrimSpace(b)) == 0 {
+			err = errors.New("standard input is empty; start sandboxes with `sandbox-agent create`")
 		}
-		return r.b, nil
+		c <- input{b, err}
+	}()
+	return c
+}
+
+// readFirst reads the document of a standby, or all of the input.
+func readFirst(in *bufio.Reader) ([]byte, error) {
+	if head, _ := in.Peek(len(workorder.StandbyMark)); string(head) == workorder.StandbyMark {
+		return readLine(in)
+	}
+	b, err := io.ReadAll(in)
+	if err != nil {
+		err = fmt.Errorf("read standard input: %w", err)
+	}
+	return b, err
+}
+
+// readLine reads a document that a line feed ends.
+func readLine(in *bufio.Reader) ([]byte, error) { return in.ReadBytes('\n') }
+
+// readOrder reads the first document, within workorder.OrderDeadline.
+func (i *Init) readOrder() ([]byte, error) {
+	i.in = bufio.NewReader(io.LimitReader(i.Order, 2*workorder.MaxEnvelope))
+	select {
+	case r := <-i.read(readFirst):
+		return r.b, r.err
 	case <-time.After(workorder.OrderDeadline):
 		return nil, fmt.Errorf("nothing on standard input within %s", workorder.OrderDeadline)
 	}
@@ -226,6 +270,7 @@ func (i *Init) rescue(order []byte, exits <-chan exit, limit time.Duration, reas
 		i.Log.Error("start rescue", "error", err)
 		return workorder.ExitBox
 	}
+	c.close()
 	over := time.After(limit + rescueReserve)
 	hurried := limit <= workorder.RescueGrace // the stop came before rescue began
 	for {
@@ -233,14 +278,8 @@ func (i *Init) rescue(order []byte, exits <-chan exit, limit time.Duration, reas
 		case <-c.listening:
 			c.ready()
 		case s := <-i.Signals:
-			sig, ok := s.(syscall.Signal)
-			if !ok {
-				continue
-			}
-			i.note(sig)
-			i.pass(c, sig)
 			// The engine does not wait: rescue keeps as files what it cannot push by then.
-			if i.stopping() && !hurried {
+			if i.handle(c, s) && !hurried {
 				over = i.until(workorder.ShutdownIn(i.grace).Rescue)
 			}
 		case e := <-exits:
@@ -288,8 +327,23 @@ func reap(exits chan<- exit) {
 // child is a role of this program. Signals wait until the role reports that it listens: before, they would kill it.
 type child struct {
 	pid       int
+	stdin     *os.File
+	writes    sync.WaitGroup  // of documents on stdin
 	listening <-chan struct{} // closed then; nil from then on
 	waiting   []syscall.Signal
+}
+
+// send writes a document to the role's standard input. It may take until the role has read it.
+func (c *child) send(document []byte) {
+	c.writes.Go(func() { _, _ = c.stdin.Write(document) }) // a child that died does not need it
+}
+
+// close ends the role's standard input after the documents.
+func (c *child) close() {
+	go func() {
+		c.writes.Wait()
+		_ = c.stdin.Close()
+	}()
 }
 
 func (c *child) signal(sig syscall.Signal) {
@@ -322,7 +376,7 @@ var Listen = sync.OnceFunc(func() {
 	}
 })
 
-// fork starts a role of this program with the order on its standard input.
+// fork starts a role of this program with the order on its standard input, which stays open.
 func (i *Init) fork(role string, order []byte, env ...string) (*child, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -344,17 +398,14 @@ func (i *Init) fork(role string, order []byte, env ...string) (*child, error) {
 		_, _ = w.Close(), said.Close()
 		return nil, fmt.Errorf("start %s: %w", role, err)
 	}
-	go func() {
-		defer w.Close()
-		_, _ = w.Write(order) // a child that died does not need it
-	}()
 	listening := make(chan struct{})
 	go func() {
 		defer close(listening)
 		defer said.Close()
 		_, _ = said.Read(make([]byte, 1)) // until it is closed there; a child that died needs no signals
 	}()
-	c := &child{pid: p.Pid, listening: listening}
+	c := &child{pid: p.Pid, stdin: w, listening: listening}
+	c.send(order)
 	_ = p.Release()
 	return c, nil
 }

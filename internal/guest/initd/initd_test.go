@@ -1,6 +1,7 @@
 package initd
 
 import (
+	"bufio"
 	"io"
 	"log/slog"
 	"os"
@@ -50,7 +51,12 @@ func playInit() int {
 
 // role is what a scripted boot does: the order is the script.
 func role(name string) int {
-	order, err := io.ReadAll(os.Stdin)
+	in := bufio.NewReader(os.Stdin)
+	if head, _ := in.Peek(len(workorder.StandbyMark)); string(head) == workorder.StandbyMark {
+		_, _ = in.ReadBytes('\n')
+		_, _ = os.Stdout.WriteString(name + ": stands by\n")
+	}
+	order, err := io.ReadAll(in)
 	if err != nil {
 		return 99
 	}
@@ -153,10 +159,15 @@ type started struct {
 
 func start(t *testing.T, order string) started {
 	t.Helper()
+	return startWith(t, strings.NewReader(order))
+}
+
+func startWith(t *testing.T, stdin io.Reader) started {
+	t.Helper()
 	tail := proc.NewTail(64 << 10)
 	result := filepath.Join(t.TempDir(), "result.json")
 	p, err := proc.Start(t.Context(), proc.Spec{
-		Argv: []string{"/proc/self/exe"}, Stdin: strings.NewReader(order), Stdout: tail, Stderr: os.Stderr,
+		Argv: []string{"/proc/self/exe"}, Stdin: stdin, Stdout: tail, Stderr: os.Stderr,
 		Env: append(os.Environ(), "INITD_TEST=init", "INITD_RESULT="+result),
 	})
 	if err != nil {
@@ -325,6 +336,44 @@ func TestStuckBootIsRescued(t *testing.T) {
 	t.Parallel()
 	p := start(t, "stuck\n")
 	if got := proc.ExitCode(p.Wait()); got != 5 || !strings.Contains(p.rescued("stuck\n"), "137") {
+		t.Errorf("exit code %d: %s", got, p.out)
+	}
+}
+
+const standbyFrame = workorder.StandbyMark + "{}}\n"
+
+// A standby boots with its own document. The order comes later, while the input stays open, and counts from then on.
+func TestStandbyGetsItsOrderLater(t *testing.T) {
+	t.Parallel()
+	for order, want := range map[string]int{"exit 7\n": 7, "die\n": 5, "stuck\n": 5} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		p := startWith(t, r)
+		for i, text := range []string{standbyFrame, order} {
+			if _, err := w.WriteString(text); err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				p.waitFor(t, "boot: stands by")
+			}
+		}
+		if got := proc.ExitCode(p.Wait()); got != want {
+			t.Errorf("%q: exit code %d: %s", order, got, p.out)
+		}
+		if (p.rescued(order) != "") != (want == 5) {
+			t.Errorf("%q: %s", order, p.out)
+		}
+	}
+}
+
+// A standby without an order has nothing to rescue.
+func TestStandbyWithoutAnOrderIsNotRescued(t *testing.T) {
+	t.Parallel()
+	p := start(t, standbyFrame)
+	if got := proc.ExitCode(p.Wait()); got != 99 || strings.Contains(p.out.String(), "rescue") {
 		t.Errorf("exit code %d: %s", got, p.out)
 	}
 }

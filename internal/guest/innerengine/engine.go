@@ -43,7 +43,7 @@ type Engine struct {
 	// Guard is in front of the engine's socket.
 	Guard *guard.Guard
 	log   *slog.Logger
-	mask  *redact.Set
+	mask  func() *redact.Set
 	logs  string                         // log directory that is copied out of the box
 	stack atomic.Pointer[services.Stack] // nil before it is created
 }
@@ -54,8 +54,8 @@ type Config struct {
 	Groups *cgroups.Groups  // nil if not divided
 	Warn   func(string)
 	Emit   func(workorder.Event)
-	Mask   *redact.Set
-	Logs   string // directory that is copied out of the box
+	Mask   func() *redact.Set // the secrets that are known by now
+	Logs   string             // directory that is copied out of the box
 	Egress *egress.Egress
 	Origin *connowner.Finder
 	// Avoid returns addresses that no inner network may cover.
@@ -171,7 +171,7 @@ func (e *Engine) ContainerByIP(ctx context.Context, ip netip.Addr) string {
 // Stop also copies the engine's logs to those of the run.
 func (e *Engine) Stop(ctx context.Context) {
 	e.Engine.Stop(ctx)
-	if err := KeepLogs(dockerd.DefaultLogDir, e.logs, e.mask); err != nil {
+	if err := KeepLogs(dockerd.DefaultLogDir, e.logs, e.mask()); err != nil {
 		e.log.Warn("copy logs of the inner engine", "error", err)
 	}
 }

@@ -8,10 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/egress"
@@ -43,6 +41,8 @@ type Enforcer struct {
 	Audit  io.Closer       // of Models
 	Guard  *guard.Guard
 	Log    *slog.Logger
+	// InForce means that the policy was applied before the order arrived.
+	InForce bool
 }
 
 // NewModels creates the gateway of the order's routes and its log in the directory logs; nil if there are no routes.
@@ -76,10 +76,12 @@ func (discard) Close() error                { return nil }
 
 // Up applies the policy, and passes the gateway's address to the task.
 func (e *Enforcer) Up(ctx context.Context) error {
-	if err := e.Policy.Up(ctx); err != nil {
-		return fmt.Errorf("apply the network policy: %w", err)
+	if !e.InForce {
+		if err := e.Policy.Up(ctx); err != nil {
+			return fmt.Errorf("apply the network policy: %w", err)
+		}
+		e.Hosts.start(ctx, e.Policy)
 	}
-	e.Hosts.start(ctx, e.Policy)
 	if e.Models == nil {
 		return nil
 	}
@@ -128,25 +130,9 @@ type TrustedHosts struct {
 	ranges []netip.Prefix
 }
 
-// NewTrustedHosts returns the hosts of an order. Their addresses are resolved once the policy is in force.
-func NewTrustedHosts(o *workorder.Order) *TrustedHosts {
-	t := &TrustedHosts{names: []string{hostOf(o.CloneURL)}, done: make(chan struct{})}
-	for _, r := range o.Gateway.Routes {
-		t.names = append(t.names, hostOf(r.BaseURL))
-	}
-	return t
-}
-
-// hostOf returns the host of a URL, or of git's user@host:path; empty if it has none.
-func hostOf(remote string) string {
-	if u, err := url.Parse(remote); err == nil && u.Host != "" {
-		return u.Hostname()
-	}
-	before, _, ok := strings.Cut(remote, ":")
-	if !ok || strings.Contains(before, "/") {
-		return ""
-	}
-	return before[strings.LastIndex(before, "@")+1:]
+// NewTrustedHosts returns the hosts of those names. Their addresses are resolved once the policy is in force.
+func NewTrustedHosts(names []string) *TrustedHosts {
+	return &TrustedHosts{names: names, done: make(chan struct{})}
 }
 
 // start resolves the addresses; it is called once, before any call of Prefixes.
@@ -157,9 +143,7 @@ func (t *TrustedHosts) start(ctx context.Context, e *egress.Egress) {
 		defer cancel()
 		all := e.Resolvers()
 		for _, name := range t.names {
-			if name != "" {
-				all = append(all, e.Resolve(ctx, name)...)
-			}
+			all = append(all, e.Resolve(ctx, name)...)
 		}
 		for _, a := range all {
 			a = a.WithZone("")

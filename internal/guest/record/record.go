@@ -34,6 +34,7 @@ type Recorder struct {
 	mask  Masker
 
 	mu      sync.Mutex
+	waiting bool // for Begin
 	seq     int64
 	result  workorder.Result
 	file    *os.File
@@ -50,6 +51,8 @@ type Options struct {
 	OutDir   string    // workorder.OutDir
 	StateDir string    // partial result, for rescue; never leaves the box
 	Stream   io.Writer // the container's standard output
+	// Waiting means that the box starts before its order: until Begin, events have no number and are only streamed.
+	Waiting bool
 }
 
 const partialFile = "result.partial.json"
@@ -68,7 +71,7 @@ func New(o Options) (*Recorder, error) {
 		return nil, fmt.Errorf("open record: %w", err)
 	}
 	r := &Recorder{
-		out: o.OutDir, state: o.StateDir, file: f,
+		out: o.OutDir, state: o.StateDir, file: f, waiting: o.Waiting,
 		queue: make(chan []byte, queueLength), drained: make(chan struct{}),
 	}
 	r.result = workorder.Result{Version: workorder.Version, StartedAt: time.Now().UTC()}
@@ -132,6 +135,25 @@ func (r *Recorder) SetMask(m Masker) {
 	r.mask = m
 }
 
+// Begin starts the record of an attempt in a box that was waiting for it.
+func (r *Recorder) Begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waiting = false
+	warnings := r.result.Warnings
+	r.result = workorder.Result{Version: workorder.Version, StartedAt: time.Now().UTC(), Standby: true, Warnings: warnings}
+	for _, text := range warnings {
+		r.emit(workorder.Event{Type: workorder.EventWarning, Text: text})
+	}
+	r.save()
+}
+
+// Flush ends the record of a box that got no order.
+func (r *Recorder) Flush() {
+	r.mu.Lock()
+	r.close()
+}
+
 // Emit numbers, masks and writes an event. It never blocks on the reader.
 func (r *Recorder) Emit(e workorder.Event) {
 	r.mu.Lock()
@@ -152,7 +174,10 @@ func (r *Recorder) emit(e workorder.Event) {
 		}
 		r.result.Usage = u
 	}
-	e.Seq, e.Time = r.seq+1, time.Now().UTC()
+	e.Time = time.Now().UTC()
+	if !r.waiting {
+		e.Seq = r.seq + 1
+	}
 	e.Text, e.Name, e.Path, e.ID = r.masked(e.Text), r.masked(e.Name), r.masked(e.Path), r.masked(e.ID)
 	e.Text, e.Name, e.ID = text.Cut(e.Text, workorder.MaxEventText), text.Cut(e.Name, maxName), text.Cut(e.ID, maxName)
 	line, err := json.Marshal(e)
@@ -160,8 +185,8 @@ func (r *Recorder) emit(e workorder.Event) {
 		return // an Event is plain data: this cannot happen
 	}
 	line = append(line, '\n')
-	r.seq++
-	if e.Type == workorder.EventResult || r.written < fileLimit {
+	r.seq = e.Seq
+	if !r.waiting && (e.Type == workorder.EventResult || r.written < fileLimit) {
 		n, _ := r.file.Write(line) // a full disk must not end the run
 		r.written += int64(n)
 	}
@@ -323,6 +348,12 @@ func (r *Recorder) Finish(final func(*workorder.Result)) error {
 			renameio.WithTempDir(r.out), renameio.WithStaticPermissions(0o644))
 	}
 	r.emit(workorder.Event{Type: workorder.EventResult, Status: string(res.Status), Result: res})
+	r.close()
+	return err
+}
+
+// close unlocks the record and waits for the stream.
+func (r *Recorder) close() {
 	r.closed = true
 	_ = r.file.Sync()
 	_ = r.file.Close()
@@ -332,5 +363,4 @@ func (r *Recorder) Finish(final func(*workorder.Result)) error {
 	case <-r.drained:
 	case <-time.After(flushTime):
 	}
-	return err
 }

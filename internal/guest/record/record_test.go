@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -300,5 +301,38 @@ func TestResultIsMasked(t *testing.T) {
 	}
 	if e := stream.events(t); e[0].ID != "***" || len(e[0].Name) > maxName || e[1].Result.Commits[0].Subject != res.Commits[0].Subject {
 		t.Errorf("events %+v", e)
+	}
+}
+
+// A box that waits for its order has no record yet: its events have no number, and only the stream has them.
+func TestRecordBeginsWithTheOrder(t *testing.T) {
+	t.Parallel()
+	var stream syncBuffer
+	out := t.TempDir()
+	r, err := New(Options{OutDir: out, StateDir: t.TempDir(), Stream: &stream, Waiting: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Declare(workorder.StepDocker)
+	r.StepStarted(workorder.StepDocker)
+	r.Warn("w")
+	r.Begin()
+	r.Emit(workorder.Event{Type: workorder.EventReady})
+	if err := r.Finish(func(res *workorder.Result) { res.End(workorder.Succeeded()) }); err != nil {
+		t.Fatal(err)
+	}
+	var seqs []int64
+	for _, e := range stream.events(t) {
+		seqs = append(seqs, e.Seq)
+	}
+	if want := []int64{0, 0, 1, 2, 3}; !slices.Equal(seqs, want) {
+		t.Errorf("%v, want %v", seqs, want)
+	}
+	b, err := os.ReadFile(filepath.Join(out, workorder.EventsFile))
+	if err != nil || bytes.Count(b, []byte("\n")) != 3 {
+		t.Errorf("%s, %v", b, err)
+	}
+	if res := r.Result(); !res.Standby || len(res.Steps) != 0 || len(res.Warnings) != 1 {
+		t.Errorf("%+v", res)
 	}
 }

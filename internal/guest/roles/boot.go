@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/hardening"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
@@ -48,17 +49,29 @@ func Boot(ctx context.Context, log *slog.Logger) int {
 	initd.Listen()
 	proc.PrestartThreads(threads)
 	missing := hardening.TakeFailure()
-	env, err := workorder.DecodeEnvelope(os.Stdin)
-	if err == nil && env.Order.Mode == workorder.ModeStandalone && madeReady() {
+	in := workorder.NewInput(os.Stdin)
+	standby, env, err := in.Next()
+	if err == nil && standby == nil && env.Order.Mode == workorder.ModeStandalone && madeReady() {
 		if ferr := forget(boxPaths()); ferr != nil {
 			log.Warn("start a new record", "error", ferr)
 		}
 		err = restorePolicy(&env.Order)
 	}
-	rec, rerr := openRecord(os.Stdout)
+	rec, rerr := openRecord(os.Stdout, standby != nil)
 	if rerr != nil {
 		log.Error("boot", "error", rerr)
 		return workorder.ExitBox
+	}
+	var p *parts
+	if standby != nil && err == nil {
+		if p, err = standBy(ctx, log, standby, rec, in, signals); err != nil {
+			rec.Emit(workorder.Event{Type: workorder.EventStandby, Status: string(workorder.StepFailed), Text: err.Error()})
+			log.Error("standby", "error", err)
+			rec.Flush()
+			return workorder.ExitBox
+		}
+		env = p.env
+		rec.Begin()
 	}
 	if err != nil {
 		return refuse(log, rec, err)
@@ -75,7 +88,12 @@ func Boot(ctx context.Context, log *slog.Logger) int {
 			fmt.Sprintf("too short to be redacted from logs and events (fewer than %d characters): %s", redact.MinValue, strings.Join(short, ", ")),
 		)
 	}
-	b, err := newRunner(log, env, rec, mask)
+	var b *boot.Runner
+	if p != nil {
+		b, err = p.runner(mask)
+	} else {
+		b, err = newRunner(log, env, rec, mask)
+	}
 	if err != nil {
 		return refuse(log, rec, err)
 	}
@@ -102,12 +120,12 @@ func Plan(log *slog.Logger) int {
 	return workorder.ExitOK
 }
 
-func openRecord(stream io.Writer) (*record.Recorder, error) {
+func openRecord(stream io.Writer, waiting bool) (*record.Recorder, error) {
 	p := boxPaths()
 	if err := os.MkdirAll(p.state, 0o700); err != nil {
 		return nil, fmt.Errorf("open record: %w", err)
 	}
-	return record.New(record.Options{OutDir: p.out, StateDir: p.state, Stream: stream})
+	return record.New(record.Options{OutDir: p.out, StateDir: p.state, Stream: stream, Waiting: waiting})
 }
 
 // describe copies the order's details into the result, so that every ending has them.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
@@ -35,9 +36,13 @@ type parts struct {
 	order *workorder.Order
 	paths paths
 	rec   *record.Recorder // nil if only the plan is requested
-	mask  *redact.Set
+	mask  atomic.Pointer[redact.Set]
 	emit  func(workorder.Event)
 	warn  func(string)
+
+	booted bool        // before its order
+	begun  atomic.Bool // the order has arrived, and task is set
+	lost   chan string // of a service, before
 
 	groups *cgroups.Groups
 	user   *proc.Credential // the agent's
@@ -55,27 +60,34 @@ type parts struct {
 
 // newRunner connects the parts. rec and mask are nil if only the plan is requested.
 func newRunner(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mask *redact.Set) (*boot.Runner, error) {
+	p := newParts(log, env, rec)
+	if err := p.addBox(workorder.TrustedHosts(p.order)); err != nil {
+		return nil, err
+	}
+	return p.runner(mask)
+}
+
+func newParts(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder) *parts {
 	p := &parts{
-		log: log, env: env, order: &env.Order, paths: boxPaths(), rec: rec, mask: mask, emit: func(workorder.Event) {}, warn: func(string) {},
+		log: log, env: env, order: &env.Order, paths: boxPaths(), rec: rec, emit: func(workorder.Event) {}, warn: func(string) {},
+		lost: make(chan string, 1),
 	}
 	if rec != nil {
 		p.emit, p.warn = rec.Emit, rec.Warn
 	}
-	if p.order.Env == nil {
-		p.order.Env = map[string]string{}
-	}
-	if err := taskrunner.ExpandEnv(p.order); err != nil {
-		return nil, err
-	}
-	for _, add := range []func() error{p.addUser, p.addTask, p.addEngine} {
+	return p
+}
+
+// addBox adds the parts that a standby has, too.
+func (p *parts) addBox(trusted []string) error {
+	p.hosts = netpolicy.NewTrustedHosts(trusted)
+	for _, add := range []func() error{p.addUser, p.addEngine} {
 		if err := add(); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	p.addRepository()
-	p.addSnapshots()
 	p.addServices()
-	return p.runner(), nil
+	return nil
 }
 
 // addUser prepares the user that runs the task's code.
@@ -112,7 +124,7 @@ func (p *parts) addTask() (err error) {
 	}
 	p.task = taskrunner.New(p.env, p.models, runner.Config{
 		Order: p.order, Workspace: p.space.Dir, Home: p.space.Home, OutDir: p.paths.out, User: p.user, OOMKills: p.groups.OOMKills, Emit: p.emit,
-		Redact: p.mask,
+		Redact: p.mask.Load(),
 	})
 	if p.order.Mode == workorder.ModeStandalone {
 		return nil
@@ -144,9 +156,8 @@ func (p *parts) addEngine() (err error) {
 	); err != nil {
 		return err
 	}
-	p.hosts = netpolicy.NewTrustedHosts(p.order)
 	p.engine, err = innerengine.New(p.log, p.order, innerengine.Config{
-		User: p.user, Warn: p.warn, Emit: p.emit, Groups: p.groups, Mask: p.mask, Logs: p.logs(), Egress: p.policy, Origin: who,
+		User: p.user, Warn: p.warn, Emit: p.emit, Groups: p.groups, Mask: p.mask.Load, Logs: p.logs(), Egress: p.policy, Origin: who,
 		Avoid: p.hosts.Prefixes,
 	})
 	return err
@@ -162,7 +173,7 @@ func (p *parts) addRepository() {
 			return
 		}
 		p.emit(e)
-	}, p.mask.String)
+	}, p.mask.Load().String)
 	p.repo.Pusher.Usage = func() workorder.Usage { return p.rec.Result().Usage }
 	p.task.SetChangeSource(p.repo.Changed)
 }
@@ -193,7 +204,7 @@ func (p *parts) addSnapshots() {
 		},
 	}
 	if len(o.SecretNames) > 0 {
-		c.Secret, c.Unseen = p.mask.In, p.mask.Ignored()
+		c.Secret, c.Unseen = p.mask.Load().In, p.mask.Load().Ignored()
 	}
 	if err := setupcache.Reserve(workorder.CacheDir, c.MountDir); err != nil {
 		p.log.Warn("results of earlier sandboxes are not reused", "error", err)
@@ -208,24 +219,42 @@ func (p *parts) addSnapshots() {
 func (p *parts) addServices() {
 	p.stack = &innerengine.Services{
 		Engine: p.engine, Egress: p.policy, Order: p.order, Workspace: p.space.Dir, Home: p.space.Home, User: p.user,
-		Env: p.task.Environ,
+		Env: func() []string { return p.task.Environ() },
 		Lost: func(text string) {
 			p.warn(text)
-			p.task.AddFailedService(text)
+			if p.begun.Load() {
+				p.task.AddFailedService(text)
+				return
+			}
+			select {
+			case p.lost <- text:
+			default:
+			}
 		},
-		Emit: p.emit, Clean: p.mask.Writer, Log: p.log, Logs: p.logs(), Again: p.order.Mode == workorder.ModeStandalone && madeReady(),
+		Emit: p.emit, Clean: p.cleaner, Log: p.log, Logs: p.logs(), Again: p.order.Mode == workorder.ModeStandalone && madeReady(),
 	}
 }
 
-// runner returns the run. Parts that the order does not need are nil.
-func (p *parts) runner() *boot.Runner {
+// runner adds the parts of the order, and returns the run. Parts that the order does not need are nil.
+func (p *parts) runner(mask *redact.Set) (*boot.Runner, error) {
 	o := p.order
+	p.mask.Store(mask)
+	if o.Env == nil {
+		o.Env = map[string]string{}
+	}
+	if err := taskrunner.ExpandEnv(o); err != nil {
+		return nil, err
+	}
+	if err := p.addTask(); err != nil {
+		return nil, err
+	}
+	p.begun.Store(true)
+	p.addRepository()
+	p.addSnapshots()
 	b := &boot.Runner{
 		Order: o, Rec: p.rec, Log: p.log, Space: p.space, Packages: packages{p.logFile("packages.log")}, Tools: p.tools(), Task: p.task,
 		Engine: p.engine, Services: p.stack, Repo: p.repo,
-		Network: &netpolicy.Enforcer{
-			Policy: p.policy, Hosts: p.hosts, Order: o, Task: p.task, Models: p.models, Audit: p.audit, Guard: p.engine.Guard, Log: p.log,
-		},
+		Network: p.enforcer(), Booted: p.booted,
 	}
 	if p.kept != nil {
 		b.SetupCache = p.kept
@@ -244,7 +273,7 @@ func (p *parts) runner() *boot.Runner {
 		b.Answers = &taskrunner.Answerer{Forge: pull, Task: p.task, Repo: p.repo}
 	}
 	if o.Mode == workorder.ModeRebase {
-		b.Rebaser = &taskrunner.Rebaser{Repo: p.repo, Task: p.task, Forge: pull, Mask: p.mask}
+		b.Rebaser = &taskrunner.Rebaser{Repo: p.repo, Task: p.task, Forge: pull, Mask: p.mask.Load()}
 	}
 	if o.Mode == workorder.ModeStandalone {
 		b.Standalone = &standaloneServer{p, madeReady()}
@@ -254,7 +283,14 @@ func (p *parts) runner() *boot.Runner {
 			watchDisk(ctx, []string{"/", workorder.DataRoot, setupcache.OwnDir(p.paths.layers)}, most, over)
 		}
 	}
-	return b
+	return b, nil
+}
+
+func (p *parts) enforcer() *netpolicy.Enforcer {
+	return &netpolicy.Enforcer{
+		Policy: p.policy, Hosts: p.hosts, Order: p.order, Task: p.task, Models: p.models, Audit: p.audit, Guard: p.engine.Guard, Log: p.log,
+		InForce: p.booted,
+	}
 }
 
 // sandboxUser returns the user that runs the task's code, in a control group; nil means the caller's.

@@ -24,7 +24,7 @@ func (p *parts) logFile(name string) func() (io.WriteCloser, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &cleanFile{WriteCloser: p.mask.Writer(f), file: f}, nil
+		return &cleanFile{WriteCloser: p.mask.Load().Writer(f), file: f}, nil
 	}
 }
 

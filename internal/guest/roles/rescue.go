@@ -22,7 +22,7 @@ func Rescue(ctx context.Context, log *slog.Logger) int {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, initd.LongStop)
 	initd.Listen()
-	rec, err := openRecord(os.Stdout)
+	rec, err := openRecord(os.Stdout, false)
 	if err != nil {
 		log.Error("rescue", "error", err)
 		return workorder.ExitBox

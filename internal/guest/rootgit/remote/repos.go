@@ -189,6 +189,15 @@ func (rs *Repos) keepBefore(ctx context.Context) error {
 	return nil
 }
 
+// Unbundle creates the mirror with the branches of a bundle.
+func (rs *Repos) Unbundle(ctx context.Context, file string) error {
+	if err := initBare(ctx, rs.mirrorDir()); err != nil {
+		return err
+	}
+	return rs.Mirror().Run(ctx, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--", file,
+		"+refs/heads/*:refs/heads/*")
+}
+
 func initBare(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("create repository: %w", err)
