@@ -305,7 +305,7 @@ func openRepository(
 ) *rootgit.Repository {
 	p := boxPaths()
 	before := ""
-	if prover.Wanted(&env.Order) {
+	if o := &env.Order; prover.Wanted(o) && (len(o.Validate) > 0 || o.Dev != nil) {
 		before = filepath.Join(p.proof, "before.git")
 	}
 	return rootgit.New(log, env, rootgit.Config{

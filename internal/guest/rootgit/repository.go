@@ -136,13 +136,6 @@ func (r *Repository) Clone(ctx context.Context) (CloneResult, error) {
 	if err != nil {
 		return CloneResult{}, err
 	}
-	claimed, err := r.Claimer.Claim(ctx, base, sha)
-	if err != nil {
-		return CloneResult{}, err
-	}
-	r.Claimed = claimed
-	// From here on, the branch has its name on the remote.
-	r.env.Order.TargetBranch = claimed.State.TargetBranch
 	// The gateway outlives the step that starts it.
 	by, err := r.Gate.Start(context.WithoutCancel(ctx))
 	if err != nil {
@@ -153,6 +146,19 @@ func (r *Repository) Clone(ctx context.Context) (CloneResult, error) {
 	); err != nil {
 		return CloneResult{}, err
 	}
+	if !r.env.Order.MayContinue() { // an earlier attempt may have another base
+		early, cancel := context.WithCancel(ctx)
+		wait := tree.CloneEarly(early, r.Checkpoints, base)
+		defer wait()
+		defer cancel()
+	}
+	claimed, err := r.Claimer.Claim(ctx, base, sha)
+	if err != nil {
+		return CloneResult{}, err
+	}
+	r.Claimed = claimed
+	// From here on, the branch has its name on the remote.
+	r.env.Order.TargetBranch = claimed.State.TargetBranch
 	c := CloneResult{Result: *claimed}
 	if c.Restored, err = r.Checkpoints.Checkout(ctx, claimed); err != nil {
 		return CloneResult{}, err

@@ -289,8 +289,11 @@ func (ld *Lander) Release(ctx context.Context, end workorder.Attempt) error {
 		return nil
 	}
 	end.HeadSHA = ld.arrived(end.HeadSHA) // otherwise the next attempt would conclude that the branch was reset
-	next := remote.CopyState(ld.Ledger.State)
-	ld.ended(next, end)
+	next, same := remote.CopyState(ld.Ledger.State), end
+	if a := ld.Ledger.OwnAttempt(next); a != nil && !a.EndedAt.IsZero() {
+		same.EndedAt = a.EndedAt // Land has recorded the end
+	}
+	ld.ended(next, same)
 	if ld.Ledger.Pending == nil {
 		was, err := ld.Ledger.State.Encode()
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -15,6 +16,7 @@ type Heartbeat struct {
 	*Remote
 
 	loop loop
+	beat atomic.Bool // this process has pushed one
 }
 
 // The heartbeat is a ref apart from the state, so that a goroutine can move it during a save, a commit or a push.
@@ -73,7 +75,8 @@ func (h *Heartbeat) stopAfter(patience time.Duration) {
 	<-done
 }
 
-// StopAndDelete stops the heartbeat and deletes its ref. A remaining ref is harmless: the state records a free lease.
+// StopAndDelete stops the heartbeat and deletes its ref, if there may be one. A remaining ref is harmless: the state records a free
+// lease.
 func (h *Heartbeat) StopAndDelete(ctx context.Context) {
 	limit := beatLeast
 	if d, ok := ctx.Deadline(); ok && time.Until(d) < LocalTime {
@@ -83,7 +86,9 @@ func (h *Heartbeat) StopAndDelete(ctx context.Context) {
 	defer cancel()
 	// The remote may still carry out a killed push, after this one.
 	h.stopAfter(limit / 2)
-	_ = h.push(ctx, "")
+	if h.beat.Load() || h.Ledger.mayBeat {
+		_ = h.push(ctx, "")
+	}
 }
 
 // push makes the heartbeat's ref name a commit; an empty one deletes it.
@@ -97,8 +102,16 @@ func (h *Heartbeat) beatUntil(ctx context.Context, last <-chan struct{}, done ch
 	defer close(done)
 	var made [2]string
 	well, warned := time.Now(), false
-	for {
-		pause := h.Ledger.renewal()
+	// The push that took the lease or restarted the heartbeat is a sign of life as well.
+	for pause := h.Ledger.renewal(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-last:
+			return
+		case <-time.After(pause):
+		}
+		pause = h.Ledger.renewal()
 		try, cancel := context.WithTimeout(ctx, max(pause, beatLeast))
 		over, err := h.Beat(try, &made)
 		cancel()
@@ -115,13 +128,6 @@ func (h *Heartbeat) beatUntil(ctx context.Context, last <-chan struct{}, done ch
 					"no heartbeat has reached the remote for %s, and another sandbox may take the task: %v", silent.Round(time.Second), err,
 				)
 			}
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-last:
-			return
-		case <-time.After(pause):
 		}
 	}
 }
@@ -153,6 +159,7 @@ func (h *Heartbeat) Beat(ctx context.Context, made *[2]string) (over bool, err e
 		return false, err
 	}
 	made[0], made[1] = made[1], commit
+	h.beat.Store(true)
 	return false, h.push(ctx, "+"+commit)
 }
 

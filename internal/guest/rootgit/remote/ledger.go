@@ -26,6 +26,9 @@ type Ledger struct {
 	// BoxID distinguishes this box from another one with the same order.
 	BoxID string
 
+	// mayBeat means that another process or an earlier attempt may have left a heartbeat on the remote.
+	mayBeat bool
+
 	repos *Repos
 	op    ctxMutex
 	noted sync.Once // a failure to write the ledger was reported
@@ -84,6 +87,7 @@ func (l *Ledger) file() string { return filepath.Join(l.repos.Dir, "ledger.json"
 // Begin replaces the ledger by that of a new attempt, with the remote's refs as last seen. Store writes it.
 func (l *Ledger) Begin(state *workorder.State, refs map[string]string) {
 	l.ledgerData = &ledgerData{State: state, Refs: maps.Clone(refs), Incarnation: l.BoxID}
+	l.mayBeat = len(state.Attempts) > 1
 }
 
 // Discard removes the ledger of an attempt that did not get the lease.
@@ -117,7 +121,7 @@ func (l *Ledger) Load() error {
 	if d.State == nil || d.Refs == nil {
 		return fmt.Errorf("read the ledger: %s is incomplete", l.file())
 	}
-	l.ledgerData, l.BoxID = &d, d.Incarnation
+	l.ledgerData, l.BoxID, l.mayBeat = &d, d.Incarnation, true
 	l.Fence.sending(l.Sent...)
 	if l.Lost {
 		l.Fence.markLost(l.State.Lease, func() {}) // the process that wrote the ledger has reported it

@@ -47,11 +47,36 @@ func (rs *Repos) Open(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(rs.outboxDir(), "shallow"), nil, 0o644); err != nil {
 		return fmt.Errorf("prepare outbox: %w", err)
 	}
-	if err := rs.keepBefore(ctx); err != nil {
+	if rs.BeforeDir == "" {
+		return rs.Refresh(ctx)
+	}
+	if _, err := os.Lstat(rs.BeforeDir); err == nil { // an earlier call's
+		return rs.Refresh(ctx)
+	}
+	// A new task has no refs that Before must not have. Both requests are sent at the same time.
+	own := make(chan bool, 1)
+	go func() { own <- rs.mayHaveRefs(ctx) }()
+	err := rs.keepBefore(ctx)
+	if has := <-own; err != nil || !has {
 		return err
 	}
 	return rs.Refresh(ctx)
 }
+
+// mayHaveRefs reports whether the remote has refs of the task, or does not answer.
+func (rs *Repos) mayHaveRefs(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	patterns := []string{workorder.TaskRefs(rs.Order.TaskID) + "*", rs.ownBranch() + "*"}
+	if b := rs.Order.TargetBranch; b != "" {
+		patterns = append(patterns, workorder.BranchRef(b))
+	}
+	out, err := rs.authed(rs.Mirror()).Output(ctx, append([]string{"ls-remote", "--quiet", "--refs", "--", rs.Order.CloneURL}, patterns...)...)
+	return err != nil || len(out) > 0
+}
+
+// ownBranch begins the names of the task's branches, even if the order has another name: see workorder.OwnBranch.
+func (rs *Repos) ownBranch() string { return workorder.BranchRef("agent/" + rs.Order.TaskID) }
 
 func (rs *Repos) mirrorDir() string { return filepath.Join(rs.Dir, "mirror.git") }
 func (rs *Repos) outboxDir() string { return filepath.Join(rs.Dir, "outbox.git") }
@@ -161,14 +186,7 @@ func (rs *Repos) mirror(ctx context.Context, more ...string) error {
 // keepBefore creates Before, of hard links to the mirror's current objects. Its readers can list all objects, so
 // objects that it must not have are fetched later.
 func (rs *Repos) keepBefore(ctx context.Context) error {
-	if rs.BeforeDir == "" {
-		return nil
-	}
-	if _, err := os.Lstat(rs.BeforeDir); err == nil {
-		return nil // an earlier call's
-	}
-	own := workorder.BranchRef("agent/" + rs.Order.TaskID) // even if the order has another name: see workorder.OwnBranch
-	but := []string{"^" + own, "^" + own + "-*"}
+	but := []string{"^" + rs.ownBranch(), "^" + rs.ownBranch() + "-*"}
 	if b := rs.Order.TargetBranch; b != "" {
 		but = append(but, "^"+workorder.BranchRef(b))
 	}

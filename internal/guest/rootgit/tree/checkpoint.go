@@ -19,7 +19,8 @@ type Checkpointer struct {
 	// tree, and returns git's index of them. It may be nil.
 	Lay func(ctx context.Context, repo git.Repo, base, commit string) (index []byte, err error)
 
-	restored fit // what Checkout put into the work tree
+	restored fit                      // what Checkout put into the work tree
+	early    func() (git.Repo, error) // the clone that CloneEarly began; nil if there is none
 
 	large map[string]bool // reported files that are too large for a checkpoint
 	quick bool            // the last complete snapshot took almost no time

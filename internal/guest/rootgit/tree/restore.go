@@ -43,7 +43,11 @@ func (s *Checkpointer) Checkout(ctx context.Context, c *claim.Result) (*workorde
 			f = fit{start: c.Head, keep: true, err: err}
 		}
 	}
-	t, err := s.clone(ctx, c.Base)
+	early := s.early
+	if early == nil {
+		early = func() (git.Repo, error) { return s.clone(ctx, c.Base) }
+	}
+	t, err := early()
 	if err != nil {
 		return nil, err
 	}
@@ -83,6 +87,23 @@ func (s *Checkpointer) Checkout(ctx context.Context, c *claim.Result) (*workorde
 		return r, err
 	}
 	return r, s.Ledger.Store()
+}
+
+// CloneEarly begins Checkout's clone while the task's lease is taken. The base branch must be that of the claim. The returned function
+// waits until the clone has ended.
+func CloneEarly(ctx context.Context, s *Checkpointer, base string) (wait func()) {
+	var t git.Repo
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		t, err = s.clone(ctx, base)
+	}()
+	s.early = func() (git.Repo, error) {
+		<-done
+		return t, err
+	}
+	return func() { <-done }
 }
 
 // CheckoutStandalone is Checkout for a box that holds no lease: the commit of the base on a branch of that name.
