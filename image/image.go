@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -47,11 +48,19 @@ type Host struct {
 // Source is the content of an image for one architecture.
 type Source struct {
 	files      fs.FS
+	parts      []string
 	entrypoint *Packed // nil for the small image
 }
 
-// Box returns the source of the box's image, with its program for one architecture.
-func Box(entrypoint Packed) *Source { return From(files, &entrypoint) }
+// Box returns the source of the box's image with these parts, and with its program for one architecture.
+func Box(entrypoint Packed, parts ...string) *Source { return From(files, &entrypoint).With(parts) }
+
+// With returns the source with these parts instead.
+func (s *Source) With(parts []string) *Source {
+	c := *s
+	c.parts = parts
+	return &c
+}
 
 // Small returns the source of the small image, which is the same for all architectures.
 func Small() (*Source, error) {
@@ -60,6 +69,11 @@ func Small() (*Source, error) {
 		return nil, fmt.Errorf("read the small image's files: %w", err)
 	}
 	return From(files, nil), nil
+}
+
+// Parts returns the source's parts, in the order of their layers.
+func (s *Source) Parts() []string {
+	return slices.DeleteFunc(partsOf(s.files), func(name string) bool { return !slices.Contains(s.parts, name) })
 }
 
 // From returns the source made of other files, laid out as here.
@@ -152,25 +166,36 @@ func (s *Source) Hash() (string, error) {
 	return hex.EncodeToString(h.Sum(nil))[:hashLength], nil
 }
 
-// walk visits every file of the source but the program, in a fixed order.
+const dockerfileName = "Dockerfile"
+
+// walk visits the Dockerfile and every file that it copies but the program, in a fixed order.
 func (s *Source) walk(visit func(name string, content []byte, mode int64) error) error {
-	var names []string
-	err := fs.WalkDir(s.files, ".", func(name string, d fs.DirEntry, err error) error {
+	instructions, err := dockerfile(s.files, s.parts)
+	if err != nil {
+		return err
+	}
+	all, err := packageLines(s.files)
+	if err != nil {
+		return err
+	}
+	contents := map[string][]byte{}
+	maps.Copy(contents, all)
+	err = fs.WalkDir(s.files, ".", func(name string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
-			names = append(names, name)
+			contents[name], err = fs.ReadFile(s.files, name)
 		}
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("list the image's files: %w", err)
+		return fmt.Errorf("read the image's files: %w", err)
 	}
-	slices.SortFunc(names, strings.Compare)
-	for _, name := range names {
-		b, err := fs.ReadFile(s.files, name)
-		if err != nil {
-			return fmt.Errorf("read the image's files: %w", err)
-		}
-		if err := visit(name, b, 0o644); err != nil {
+	wanted := copied(instructions)
+	maps.DeleteFunc(contents, func(name string, _ []byte) bool {
+		return !slices.ContainsFunc(wanted, func(w string) bool { return name == w || strings.HasPrefix(name, strings.TrimSuffix(w, "/")+"/") })
+	})
+	contents[dockerfileName] = instructions
+	for _, name := range slices.Sorted(maps.Keys(contents)) {
+		if err := visit(name, contents[name], 0o644); err != nil {
 			return err
 		}
 	}

@@ -8,24 +8,41 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 func testSource() *Source {
-	return &Source{
-		files: fstest.MapFS{
-			"Dockerfile":           {Data: []byte("FROM x\n")},
-			"build/a.sh":           {Data: []byte("a\n")},
-			"packages/p.json":      {Data: []byte("{}")},
-			"rootfs/etc/gitconfig": {Data: []byte("[a]\n")},
-		},
-		entrypoint: new(Of([]byte("ELF"))),
-	}
+	return From(fstest.MapFS{
+		"Dockerfile":                 {Data: []byte(testDockerfile)},
+		"build/a.sh":                 {Data: []byte("a\n")},
+		"build/b.sh":                 {Data: []byte("b\n")},
+		"build/c.sh":                 {Data: []byte("c\n")},
+		"build/unused.sh":            {Data: []byte("d\n")},
+		"packages/package-lock.json": {Data: []byte(testLock)},
+		"rootfs/etc/gitconfig":       {Data: []byte("[a]\n")},
+	}, new(Of([]byte("ELF"))))
 }
+
+const (
+	testDockerfile = `FROM x
+COPY build/a.sh packages/p /tmp/
+# part b
+COPY build/b.sh packages/@q/ /tmp/
+# part c
+COPY build/c.sh /tmp/
+# always
+COPY rootfs/ /
+`
+	testLock = `{"packages":{"":{},"node_modules/p":{"version":"1","integrity":"sha512-p"},"node_modules/p/node_modules/r":{"version":"2"},
+"node_modules/@q/alias":{"name":"@q/q","version":"3","integrity":"sha512-q"}}}`
+)
 
 // contextOf lists a context as "mode name content", folders without content.
 func contextOf(t *testing.T, s *Source, h Host) []string {
@@ -52,14 +69,16 @@ func contextOf(t *testing.T, s *Source, h Host) []string {
 }
 
 func TestContext(t *testing.T) {
-	got := contextOf(t, testSource(), Host{
+	got := contextOf(t, testSource().With([]string{"b"}), Host{
 		CAs:      map[string][]byte{"../b.crt": []byte("B"), "a.crt": []byte("A")},
 		Registry: "https://npm.example/",
 	})
 	want := []string{
-		"-rw-r--r-- Dockerfile FROM x",
+		"-rw-r--r-- Dockerfile FROM x\nCOPY build/a.sh packages/p /tmp/\n# part b\nCOPY build/b.sh packages/@q/ /tmp/\n# always\nCOPY rootfs/ /",
 		"-rw-r--r-- build/a.sh a",
-		"-rw-r--r-- packages/p.json {}",
+		"-rw-r--r-- build/b.sh b",
+		"-rw-r--r-- packages/@q/alias @q/q 3 sha512-q",
+		"-rw-r--r-- packages/p p 1 sha512-p",
 		"-rw-r--r-- rootfs/etc/gitconfig [a]",
 		"-rwxr-xr-x entrypoint/entrypoint ELF",
 		"drwxr-xr-x host/ca/",
@@ -108,19 +127,40 @@ func TestHash(t *testing.T) {
 	if len(plain) != hashLength {
 		t.Errorf("hash %q has not %d characters", plain, hashLength)
 	}
+	seen := map[string]string{plain: "plain"}
 	for name, change := range map[string]func(*Source){
 		"entrypoint": func(s *Source) { s.entrypoint = new(Of([]byte("ELG"))) },
 		"content":    func(s *Source) { files(s)["build/a.sh"].Data = []byte("b\n") },
-		"name":       func(s *Source) { files(s)["build/b.sh"] = files(s)["build/a.sh"]; delete(files(s), "build/a.sh") },
-		"more":       func(s *Source) { files(s)["rootfs/x"] = &fstest.MapFile{} },
+		"name": func(s *Source) {
+			files(s)["rootfs/b"] = files(s)["rootfs/etc/gitconfig"]
+			delete(files(s), "rootfs/etc/gitconfig")
+		},
+		"more": func(s *Source) { files(s)["rootfs/x"] = &fstest.MapFile{} },
+		"package": func(s *Source) {
+			files(s)["packages/package-lock.json"].Data = []byte(`{"packages":{"node_modules/p":{"version":"2"}}}`)
+		},
+		"part": func(s *Source) { *s = *s.With([]string{"c"}) },
 		// The same bytes in a row, cut elsewhere.
 		"cut": func(s *Source) {
-			files(s)["build/a.sh"].Data = []byte("a")
-			files(s)["packages/p.json"].Data = []byte("\n{}")
+			files(s)["rootfs/a"], files(s)["rootfs/b"] = &fstest.MapFile{Data: []byte("xy")}, &fstest.MapFile{Data: []byte("z")}
+		},
+		"cut elsewhere": func(s *Source) {
+			files(s)["rootfs/a"], files(s)["rootfs/b"] = &fstest.MapFile{Data: []byte("x")}, &fstest.MapFile{Data: []byte("yz")}
 		},
 	} {
-		if hash(change) == plain {
-			t.Errorf("%s: the hash did not change", name)
+		h := hash(change)
+		if other, there := seen[h]; there {
+			t.Errorf("%s has the hash of %s", name, other)
+		}
+		seen[h] = name
+	}
+	// What the image does not copy does not change its name.
+	for name, change := range map[string]func(*Source){
+		"other part": func(s *Source) { files(s)["build/b.sh"].Data = []byte("x\n") },
+		"unused":     func(s *Source) { files(s)["build/unused.sh"].Data = []byte("x\n") },
+	} {
+		if hash(change) != plain {
+			t.Errorf("%s: the hash changed", name)
 		}
 	}
 }
@@ -156,17 +196,49 @@ func TestPacked(t *testing.T) {
 // TestEmbedded checks that what the Dockerfile copies is embedded: embed leaves
 // out names that start with a dot or an underscore.
 func TestEmbedded(t *testing.T) {
-	s := &Source{files: files, entrypoint: new(Of([]byte("x")))}
 	names := map[string]bool{}
-	for _, line := range contextOf(t, s, Host{}) {
+	for _, line := range contextOf(t, Box(Of([]byte("x")), Parts()...), Host{}) {
 		names[strings.Fields(line)[1]] = true
 	}
-	for _, want := range []string{
-		"Dockerfile", "build/lib.sh", "build/system.sh", "build/browser.sh", "build/packages.sh", "build/finish.sh",
-		"packages/package.json", "packages/package-lock.json", "rootfs/etc/gitconfig", "rootfs/etc/pip.conf",
-	} {
-		if !names[want] {
+	b, err := dockerfile(files, Parts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range append(copied(b), "build/finish.sh", "packages/@openai/codex-linux-x64", "rootfs/etc/pip.conf") {
+		if !strings.HasSuffix(want, "/") && !names[want] {
 			t.Errorf("%s is not in the build context", want)
+		}
+	}
+}
+
+// TestParts checks that agents come before the browser, so that projects share layers, and that each part has its own layers.
+func TestParts(t *testing.T) {
+	all := Parts()
+	if slices.Index(all, workorder.PartBrowser) != len(all)-1 || !slices.Contains(all, workorder.PartSupabase) {
+		t.Errorf("parts %v: the browser is not the last one", all)
+	}
+	for _, name := range workorder.Harnesses() {
+		if slices.Contains(all, name) != (name != workorder.HarnessCommand) {
+			t.Errorf("harness %s in the parts %v", name, all)
+		}
+	}
+	sets := Sets([]string{workorder.PartBrowser, workorder.HarnessCodex})
+	if !slices.Equal(sets[0], []string{workorder.HarnessCodex, workorder.PartBrowser}) || len(sets) != 1<<(len(all)-2) ||
+		!slices.Equal(sets[len(sets)-1], all) {
+		t.Errorf("%v", sets)
+	}
+	whole, err := dockerfile(files, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range all {
+		one, err := dockerfile(files, []string{part})
+		none, err2 := dockerfile(files, nil)
+		if err != nil || err2 != nil {
+			t.Fatal(err, err2)
+		}
+		if len(one) <= len(none) || !bytes.Contains(one, []byte("RUN ")) || len(one) >= len(whole) {
+			t.Errorf("part %s has no layer of its own", part)
 		}
 	}
 }

@@ -19,6 +19,7 @@ func bind(p *Project) {
 	p.Repo = git.AbsRepoFrom(r.Get("repo").Str(), p.Dir, p.options.Home)
 	p.Branch = r.Get("branch").Str()
 	p.Supabase = r.Get("supabase").Bool()
+	p.Browser = r.Get("browser").Bool()
 	p.Services = bindServices(r.Get("services"))
 	p.Env = either(r, "env").Texts()
 	p.Secrets = bindSecrets(r, p.Dir, p.options.Home)

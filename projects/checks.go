@@ -181,7 +181,15 @@ func checkFile(d *decoder, root *value) {
 			"%s is given at the top (line %d) and under lifecycle (line %d) with different values", name, top.Node.Line, low.Node.Line)
 	}
 	env := either(root, "env")
-	checkReferences(d, env, root.Get("image") != nil)
+	if root.Get("image") == nil {
+		variables := imageVariables
+		if root.Get("browser").Bool() || either(root, "dev") != nil {
+			variables = slices.Concat(variables, browserVariables)
+		}
+		checkReferences(d, env, variables)
+	} else {
+		checkReferences(d, env, nil)
+	}
 	for _, s := range root.Get("secrets").Entries() {
 		if e := env.Get(s.Name); e != nil {
 			d.Report(s.Key, codeConflict, "remove it from env", "%s is in secrets and in env (line %d)", s.Name, e.Node.Line)
@@ -193,13 +201,17 @@ func checkFile(d *decoder, root *value) {
 // imageVariables are the variables that env may refer to in the default image.
 var imageVariables = []string{
 	"PATH", "HOME", "USER", "LOGNAME", "LANG", "GIT_TERMINAL_PROMPT", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
-	"PLAYWRIGHT_BROWSERS_PATH", "PLAYWRIGHT_DRIVER_PATH", "PLAYWRIGHT_NODEJS_PATH", "PLAYWRIGHT_SKIP_BROWSER_GC",
-	"PUPPETEER_EXECUTABLE_PATH", "PUPPETEER_SKIP_DOWNLOAD", "CHROME_BIN", "CHROME_PATH", "AGENT_BROWSER_EXECUTABLE_PATH",
-	"AGENT_BROWSER_NO_VERSION_CHECK", "DISABLE_AUTOUPDATER",
+	"PLAYWRIGHT_BROWSERS_PATH", "PLAYWRIGHT_SKIP_BROWSER_GC", "DISABLE_AUTOUPDATER",
 }
 
-// checkReferences reports references that cannot be expanded. The variables of other images are unknown.
-func checkReferences(d *decoder, env *value, otherImage bool) {
+// browserVariables are those that the default image has with a browser.
+var browserVariables = []string{
+	"PLAYWRIGHT_DRIVER_PATH", "PLAYWRIGHT_NODEJS_PATH", "PUPPETEER_EXECUTABLE_PATH", "PUPPETEER_SKIP_DOWNLOAD", "CHROME_BIN", "CHROME_PATH",
+	"AGENT_BROWSER_EXECUTABLE_PATH", "AGENT_BROWSER_NO_VERSION_CHECK",
+}
+
+// checkReferences reports references that cannot be expanded. nil variables are those of another image, which are unknown.
+func checkReferences(d *decoder, env *value, variables []string) {
 	const hint = "write $$ for a dollar"
 	for _, f := range env.Entries() {
 		names, err := text.References(f.Text)
@@ -208,8 +220,12 @@ func checkReferences(d *decoder, env *value, otherImage bool) {
 			continue
 		}
 		for _, name := range names {
-			if !otherImage && !slices.Contains(imageVariables, name) {
-				d.Report(f.Node, yamlkeys.CodeValue, hint+"; values refer to variables of the image alone: "+strings.Join(imageVariables, ", "),
+			switch {
+			case variables == nil || slices.Contains(variables, name):
+			case slices.Contains(browserVariables, name):
+				d.Report(f.Node, yamlkeys.CodeValue, "add `browser: true`", "env.%s: $%s is a variable of the image with a browser", f.Name, name)
+			default:
+				d.Report(f.Node, yamlkeys.CodeValue, hint+"; values refer to variables of the image alone: "+strings.Join(variables, ", "),
 					"env.%s: $%s is no variable of the image", f.Name, name)
 			}
 		}

@@ -39,6 +39,11 @@ func TestReferencesInEnv(t *testing.T) {
 	if _, err := load("$THEIRS", "image: own:1\nservices: {db: {image: 'db:1', env: {PASSWORD: 'a$b${'}}}\n"); err != nil {
 		t.Error(err)
 	}
+	for more, ok := range map[string]bool{"": false, "browser: true": true, "dev: {command: x, port: 1}": true, "lifecycle: {dev: {command: x, port: 1}}": true} {
+		if _, err := load("$CHROME_BIN", more); (err == nil) != ok {
+			t.Errorf("%q: a variable of the browser: %v", more, err)
+		}
+	}
 	if _, err := load("${THEIRS", "image: own:1\n"); err == nil {
 		t.Error("an unfinished reference is taken")
 	}
@@ -55,7 +60,7 @@ func TestVariablesOfTheImage(t *testing.T) {
 	n := 0
 	for _, block := range env {
 		for _, m := range regexp.MustCompile(`(?m)^ *([A-Z_]+)=`).FindAllSubmatch(block[1], -1) {
-			if _, err := projects.Parse("/x/p.yaml", []byte("name: p\nenv: {MINE: '$"+string(m[1])+"'}\n"), projects.LoadOptions{}); err != nil {
+			if _, err := projects.Parse("/x/p.yaml", []byte("name: p\nbrowser: true\nenv: {MINE: '$"+string(m[1])+"'}\n"), projects.LoadOptions{}); err != nil {
 				t.Error(err)
 			}
 			n++

@@ -115,6 +115,10 @@ func definition() *schema {
 			Kind: yamlkeys.Boolean, Def: "false",
 			Doc: "Start a complete local Supabase stack in the sandbox and export DATABASE_URL and the rest.",
 		}},
+		{Name: "browser", Slips: []string{"chromium", "chrome", "playwright"}, Schema: &schema{
+			Kind: yamlkeys.Boolean, Def: "false",
+			Doc: "Add a headless Chromium, ffmpeg and agent-browser to the default image, for tests with a browser. With dev they are there anyway.",
+		}},
 		{Name: "services", Slips: []string{"containers"}, Schema: services(env)},
 		{Name: "env", Slips: []string{"environment", "variables"}, Schema: env()},
 		{Name: "secrets", Schema: secrets()},

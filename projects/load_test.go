@@ -110,7 +110,7 @@ func TestEverything(t *testing.T) {
 		Version: workorder.Version, TaskID: "T-A1B2C3D4", Mode: workorder.ModeCreate, Project: "everything", Task: "-x\n$(id) é",
 		Repo: "git@github.com:myorg/app.git", CloneURL: "git@github.com:myorg/app.git", Branch: "release/1.10",
 		TargetBranch: "agent/T-A1B2C3D4-x-id",
-		BoxSpec: workorder.BoxSpec{Image: "my/image:1", Isolation: "privileged", OCIRuntime: "sysbox-runc", Services: []workorder.Service{
+		BoxSpec: workorder.BoxSpec{Image: "my/image:1", Parts: []string{"browser", "claude-code", "codex"}, Isolation: "privileged", OCIRuntime: "sysbox-runc", Services: []workorder.Service{
 			{
 				Name: "postgres", Image: "postgres:16", Command: []string{"postgres", "-c", "fsync=off"},
 				Env:   map[string]string{"POSTGRES_PASSWORD": "postgres", "LANG": "C.UTF-8", "LEVEL": "0777"},

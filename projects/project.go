@@ -24,6 +24,7 @@ type Project struct {
 	Repo        string // a URL, or an absolute path
 	Branch      string
 	Supabase    bool
+	Browser     bool // the boxes have one even without Dev
 	Services    []workorder.Service
 	Env         map[string]string
 	Secrets     []Secret
@@ -177,7 +178,12 @@ type OrderInput struct {
 // Spec returns the project's box.
 func (p *Project) Spec() workorder.BoxSpec {
 	env, imageEnv := text.SplitReferences(p.Env)
+	harnesses := []string{p.Harness.Name}
+	for _, a := range p.Agents {
+		harnesses = append(harnesses, a.Harness.Name)
+	}
 	return workorder.BoxSpec{
+		Parts: workorder.Parts(p.Supabase, p.Browser || p.Dev != nil, harnesses...),
 		Image: p.Image, Isolation: p.Isolation, OCIRuntime: p.OCIRuntime,
 		Supabase: p.Supabase, Services: slices.Clone(p.Services), Env: env, ImageEnv: imageEnv, SecretNames: p.SecretNames(),
 		SecretUses: p.secretUses(),

@@ -9,7 +9,9 @@ import (
 // BoxSpec configures a box. It omits the fields that Spec has itself: image, network mode and most limits. Its JSON has the
 // names of workorder.BoxSpec.
 type BoxSpec struct {
-	Isolation string `json:"isolation,omitempty"` // "confined", the default, or "privileged"
+	// Parts of the default image that the box needs: agents by name, "supabase" and "browser".
+	Parts     []string `json:"parts,omitempty"`
+	Isolation string   `json:"isolation,omitempty"` // "confined", the default, or "privileged"
 	// Supabase starts the Supabase stack of the repository.
 	Supabase bool              `json:"supabase,omitempty"`
 	Services []Service         `json:"services,omitempty"`

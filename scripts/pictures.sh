@@ -8,7 +8,7 @@ pages=$(mktemp -d)
 box=
 trap 'rm -rf "$pages"; [ -z "$box" ] || docker rm -f "$box" >/dev/null' EXIT
 SANDBOX_AGENT_PICTURES=$pages go test -tags e2e -count=1 -timeout 10m -run '^TestTheWholeWay$' ./e2e
-image=$(./bin/sandbox-agent image build | tail -n 1)
+image=$(./bin/sandbox-agent image build --with browser | tail -n 1)
 mkdir -p docs
 # shot NAME WIDTH HEIGHT: takes a picture of a page.
 shot() {

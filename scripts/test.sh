@@ -38,8 +38,8 @@ trap 'exit 143' TERM HUP
 ./scripts/need.sh base || true
 
 "${MAKE:-make}" build
-# The image is built in parallel: it waits for packages while the tests compute.
-./bin/sandbox-agent image build >"$log" 2>&1 &
+# The image is built in parallel: it waits for packages while the tests compute. With all parts it fits every test.
+./bin/sandbox-agent image build --with all >"$log" 2>&1 &
 image=$!
 
 # In memory, if there is enough, git does not wait for the disk. The name is short for paths of sockets.

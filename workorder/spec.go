@@ -11,6 +11,8 @@ import (
 // BoxSpec describes a box: its image and isolation, contents, network and limits.
 type BoxSpec struct {
 	Image string `json:"image,omitempty"` // the requested image; "" means the default
+	// Parts of the default image that the box needs, by Parts.
+	Parts []string `json:"parts,omitempty"`
 	// ImageID is the engine's id of the box's image. Orders of older CLIs omit it; no setup cache is kept then.
 	ImageID string `json:"image_id,omitempty"`
 	// Isolation is IsolationConfined or IsolationPrivileged. Orders of older CLIs omit it.

@@ -48,6 +48,13 @@ groupadd -g 1000 sandbox
 useradd -u 1000 -g 1000 -m -d /home/sandbox -s /bin/bash -c 'agent of the box' sandbox
 # Root of an inner container is the user sandbox (dockerd --userns-remap).
 printf 'sandbox:1000:1\nsandbox:100000:65535\n' | tee /etc/subuid >/etc/subgid
-mkdir -p /workspace /var/lib/sandbox-agent
-chown 1000:1000 /workspace
-rm -f /usr/bin/containerd-stress # 20 MB, not used
+mkdir -p /workspace /var/lib/sandbox-agent /opt/playwright/browsers
+# "playwright install" locks the directory even if it has nothing to install.
+chown 1000:1000 /workspace /opt/playwright/browsers
+git lfs install --system --skip-repo
+# Java packages link their manuals here and fail to install if the directory is missing; dpkg excludes it.
+mkdir -p /usr/share/man/man1
+# 150 MB that nothing here uses: tools and shims of older containerd, a dump of link-time code, and static libraries of an
+# interpreter and of a sanitizer for other processors.
+rm -f /usr/bin/containerd-stress /usr/bin/containerd-shim /usr/bin/containerd-shim-runc-v1 /usr/bin/ctr /usr/bin/*-lto-dump* \
+	/usr/lib/python3*/config-*/libpython*.a /usr/lib/*-linux-gnu/libpython*.a /usr/lib/*-linux-gnu/libhwasan* /usr/lib/gcc/*/*/libhwasan*

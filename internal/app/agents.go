@@ -101,15 +101,13 @@ func (g Agents) Start(ctx context.Context, sb *sandbox.Sandbox, agent, prompt st
 	if err != nil {
 		return started, err
 	}
-	if optional {
-		switch has, err := hasAgent(ctx, sb, h); {
-		case err != nil:
-			return started, err
-		case !has:
-			started.Note = fmt.Sprintf("%s has no program of %s, or no tmux", sb.Name(), agent)
-			g.Sandboxes().NoteRecreated(sb)
-			return started, nil
-		}
+	switch has, err := g.hasAgent(ctx, sb, h); {
+	case err != nil:
+		return started, err
+	case !has && optional:
+		started.Note = fmt.Sprintf("%s has no program of %s, or no tmux", sb.Name(), agent)
+		g.Sandboxes().NoteRecreated(sb)
+		return started, nil
 	}
 	b, err := g.brief(ctx, sb, p)
 	if err != nil {
@@ -128,19 +126,6 @@ func (g Agents) Start(ctx context.Context, sb *sandbox.Sandbox, agent, prompt st
 
 // Workdir is where commands of a sandbox begin.
 func Workdir(s sandbox.Spec) string { return cmp.Or(s.Dir, sandbox.CloneDir) }
-
-// hasAgent reports whether a sandbox has a harness's program, and tmux to run it in.
-func hasAgent(ctx context.Context, sb *sandbox.Sandbox, h workorder.Harness) (bool, error) {
-	const script = `command -v tmux >/dev/null && command -v "$1" >/dev/null`
-	line, err := agentCommand(agentOptions{Harness: h})
-	if err != nil {
-		return false, err
-	}
-	r, err := sb.Run(ctx, sandbox.Command{
-		Argv: []string{"sh", "-c", script, "sh", line.Argv[0]}, Dir: "/", Timeout: time.Minute, Unrecorded: true,
-	})
-	return err == nil && r.ExitCode == 0, SandboxError(err)
-}
 
 // keyScript prints 1 if neither the file $1 of the home directory nor any of the other variables exists.
 const keyScript = `[ ! -s "$HOME/$1" ] || exit 0

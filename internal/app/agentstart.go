@@ -2,6 +2,7 @@ package app
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -74,6 +75,59 @@ func readFile(ctx context.Context, files *sandbox.Files, name string) ([]byte, e
 		err = fmt.Errorf("%s has more than %d MiB", name, maxSettings>>20)
 	}
 	return b, err
+}
+
+// addScript prepares a home directory for a program's files. It fails unless the sandbox has the default image, or one based on it.
+const addScript = `set -e; test -e /usr/share/sandbox-agent/image.json
+mkdir -p "$HOME/.local/bin" "$HOME/.local/lib"; printf %s "$HOME"`
+
+// hasAgent reports whether a sandbox has tmux and an agent's program. If only the program is missing, it copies the program from the
+// default image into the home directory of a sandbox with that image.
+func (g Agents) hasAgent(ctx context.Context, sb *sandbox.Sandbox, h workorder.Harness) (bool, error) {
+	line, err := agentCommand(agentOptions{Harness: h})
+	if err != nil {
+		return false, err
+	}
+	run := func(argv ...string) (sandbox.RunResult, error) {
+		r, err := sb.Run(ctx, sandbox.Command{Argv: argv, Dir: "/", Timeout: time.Minute, Unrecorded: true})
+		return r, SandboxError(err)
+	}
+	program := line.Argv[0]
+	r, err := run("sh", "-c", `command -v tmux >/dev/null || exit 9; command -v "$1" >/dev/null`, "sh", program)
+	if err != nil || r.ExitCode == 0 || r.ExitCode == 9 || h.Name == workorder.HarnessCommand {
+		return err == nil && r.ExitCode == 0, err
+	}
+	if r, err = run("sh", "-c", addScript); err != nil || r.ExitCode != 0 {
+		return false, err
+	}
+	be, err := g.Engine()
+	if err != nil {
+		return false, err
+	}
+	g.Say(fmt.Sprintf("adding %s to sandbox %s", h.Name, sb.Name()))
+	show, done := g.buildEvents()
+	defer done()
+	img, err := be.Images.Ensure(ctx, "", []string{h.Name}, show)
+	if err != nil {
+		return false, err
+	}
+	home := string(r.Stdout)
+	for _, dir := range []string{"lib", "bin"} { // a program with more files has a directory of its own
+		found, err := be.Images.ReadFiles(ctx, cmp.Or(img.Name, img.ID), "/usr/local/"+dir+"/"+program, func(files io.Reader) error {
+			return sb.Files().TarIn(ctx, home+"/.local/"+dir, files)
+		})
+		if err == nil && found && dir == "lib" {
+			_, err = run("ln", "-sf", "../lib/"+program+"/bin/"+program, home+"/.local/bin/"+program)
+		}
+		if err != nil {
+			return false, SandboxError(err)
+		}
+		if found {
+			break
+		}
+	}
+	r, err = run("sh", "-c", `command -v "$1" >/dev/null`, "sh", program)
+	return err == nil && r.ExitCode == 0, err
 }
 
 // begin starts the agent, unless it runs.

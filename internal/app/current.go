@@ -141,8 +141,8 @@ func (b Sandboxes) descending(ctx context.Context) (string, error) {
 }
 
 // ContainerImage returns the image of a container that was created without one: that of ImageVariable, or else the
-// image of tasks, which is built if it is missing.
-func (b Sandboxes) ContainerImage(ctx context.Context) (string, error) {
+// image of tasks with these parts, which is built if it is missing.
+func (b Sandboxes) ContainerImage(ctx context.Context, parts ...string) (string, error) {
 	if name := b.Getenv(ImageVariable); name != "" {
 		return name, nil
 	}
@@ -152,7 +152,7 @@ func (b Sandboxes) ContainerImage(ctx context.Context) (string, error) {
 	}
 	show, done := b.buildEvents()
 	defer done()
-	img, err := be.Images.Ensure(ctx, "", show)
+	img, err := be.Images.Ensure(ctx, "", parts, show)
 	return cmp.Or(img.Name, img.ID), err
 }
 

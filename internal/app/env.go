@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"time"
@@ -63,10 +64,12 @@ type Backend struct {
 type Images interface {
 	launch.Images
 	gc.Images
-	// Build builds the default image; with rebuild, again and without the cache.
-	Build(ctx context.Context, rebuild bool, progress func(workorder.Event)) (workorder.Image, error)
+	// Build builds the default image with these parts; with rebuild, again and without the cache.
+	Build(ctx context.Context, parts []string, rebuild bool, progress func(workorder.Event)) (workorder.Image, error)
 	// Small returns the small image of presets and pools, and builds it if it is missing, after a call of building.
 	Small(ctx context.Context, building func(name string), progress func(workorder.Event)) (workorder.Image, error)
+	// ReadFiles calls read with a tar of a file or directory, if the image has it.
+	ReadFiles(ctx context.Context, image, path string, read func(io.Reader) error) (found bool, err error)
 	// Root unpacks the programs of an image in a directory.
 	Root(ctx context.Context, image, dir string) error
 	// Derive builds the image name on the default image's base if it is missing.

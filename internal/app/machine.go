@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/image"
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/artifact"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/cacheclient"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor"
@@ -111,8 +114,15 @@ func (m Machine) Check(ctx context.Context) ([]doctor.Check, error) {
 	return d.Run(ctx), nil
 }
 
-// BuildImage builds the default image if it is missing, or with rebuild again and without the cache. show receives the events.
-func (m Machine) BuildImage(ctx context.Context, rebuild bool, show func(workorder.Event)) (workorder.Image, error) {
+// AllParts and NoParts alone select all and none of the parts of the default image.
+const (
+	AllParts = "all"
+	NoParts  = "none"
+)
+
+// BuildImage builds the default image with these parts if it is missing, or with rebuild again and without the cache. nil parts are
+// those of the project here. show receives the events.
+func (m Machine) BuildImage(ctx context.Context, parts []string, rebuild bool, show func(workorder.Event)) (workorder.Image, error) {
 	be, err := m.Engine()
 	if err == nil {
 		_, err = be.Engine.Info(ctx) // an engine that does not answer is reported before the build begins
@@ -120,7 +130,36 @@ func (m Machine) BuildImage(ctx context.Context, rebuild bool, show func(workord
 	if err != nil {
 		return workorder.Image{}, err
 	}
-	return be.Images.Build(ctx, rebuild, show)
+	switch {
+	case slices.Equal(parts, []string{AllParts}):
+		parts = image.Parts()
+	case slices.Equal(parts, []string{NoParts}):
+		parts = nil
+	case parts == nil:
+		if parts, err = m.parts(ctx); err != nil {
+			return workorder.Image{}, err
+		}
+	}
+	return be.Images.Build(ctx, parts, rebuild, show)
+}
+
+// parts returns the parts of the image that tasks of the current directory's project need, or those of any project if there is none.
+func (m Machine) parts(ctx context.Context) ([]string, error) {
+	flags, err := TaskSettings(nil, m.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	flags.DryRun = true
+	g, err := m.Resolver(false).Find(ctx, &flags)
+	switch {
+	case err == nil:
+		return g.Project.Spec().Parts, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case exiterr.Code(err) != workorder.ExitNoProject:
+		m.Say(fmt.Sprintf("note: the image is not that of the project here: %v", err))
+	}
+	return workorder.Parts(false, false, cmp.Or(flags.Values["harness"], workorder.HarnessClaudeCode)), nil
 }
 
 // Images returns the images that this program built.

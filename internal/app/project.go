@@ -59,6 +59,11 @@ func (b Sandboxes) ApplyProject(ctx context.Context, s *sandbox.Spec, project, r
 			"choose another runtime, or leave these keys out of the project; secrets with `for: agent` are of each kind")
 	}
 	s.Box = nil
+	if s.Runtime == sandbox.RuntimeContainer && s.Image == "" {
+		if s.Image, err = b.ContainerImage(ctx, box.Parts...); err != nil {
+			return err
+		}
+	}
 	s.Allow = slices.Concat(box.Network.Allow, s.Allow)
 	for _, name := range slices.Backward(slices.Sorted(maps.Keys(box.Env))) {
 		s.Env = slices.Insert(s.Env, 0, name+"="+box.Env[name]) // what the command line says comes later, and counts

@@ -24,7 +24,7 @@ import (
 // boxImage is the only image there is.
 type boxImage struct{ app.Images }
 
-func (boxImage) Ensure(context.Context, string, func(workorder.Event)) (workorder.Image, error) {
+func (boxImage) Ensure(context.Context, string, []string, func(workorder.Event)) (workorder.Image, error) {
 	return workorder.Image{Name: "box"}, nil
 }
 

@@ -46,7 +46,7 @@ type rig struct {
 
 type fakeImages struct{ app.Images }
 
-func (fakeImages) Ensure(context.Context, string, func(workorder.Event)) (workorder.Image, error) {
+func (fakeImages) Ensure(context.Context, string, []string, func(workorder.Event)) (workorder.Image, error) {
 	return workorder.Image{ID: "sha256:1", Name: "x"}, nil
 }
 

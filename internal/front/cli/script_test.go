@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -119,7 +120,7 @@ func recorded(ts *testscript.TestScript, neg bool, args []string) {
 
 type noImages struct{}
 
-func (noImages) Ensure(context.Context, string, func(workorder.Event)) (workorder.Image, error) {
+func (noImages) Ensure(context.Context, string, []string, func(workorder.Event)) (workorder.Image, error) {
 	return workorder.Image{}, runtime.ErrUnavailable
 }
 
@@ -127,12 +128,16 @@ func (noImages) Prepare(context.Context, workorder.Image, []string, map[string]s
 	return workorder.Image{}, runtime.ErrUnavailable
 }
 
-func (noImages) Build(context.Context, bool, func(workorder.Event)) (workorder.Image, error) {
+func (noImages) Build(context.Context, []string, bool, func(workorder.Event)) (workorder.Image, error) {
 	return workorder.Image{}, runtime.ErrUnavailable
 }
 
 func (noImages) Small(context.Context, func(string), func(workorder.Event)) (workorder.Image, error) {
 	return workorder.Image{}, errors.ErrUnsupported
+}
+
+func (noImages) ReadFiles(context.Context, string, string, func(io.Reader) error) (bool, error) {
+	return false, runtime.ErrUnavailable
 }
 
 func (noImages) Root(context.Context, string, string) error { return runtime.ErrUnavailable }

@@ -17,7 +17,7 @@ type slowImages struct {
 	asked chan struct{}
 }
 
-func (i slowImages) Ensure(ctx context.Context, _ string, _ func(workorder.Event)) (workorder.Image, error) {
+func (i slowImages) Ensure(ctx context.Context, _ string, _ []string, _ func(workorder.Event)) (workorder.Image, error) {
 	close(i.asked)
 	<-ctx.Done()
 	return workorder.Image{}, ctx.Err()

@@ -26,8 +26,8 @@ import (
 
 // Images provides the images of boxes.
 type Images interface {
-	// Ensure returns the image's identity, and builds the default image if it is missing.
-	Ensure(ctx context.Context, name string, progress func(workorder.Event)) (workorder.Image, error)
+	// Ensure returns the image's identity, and builds the default image with these parts if it is missing.
+	Ensure(ctx context.Context, name string, parts []string, progress func(workorder.Event)) (workorder.Image, error)
 	// Prepare returns img with packages and tools (by version) installed. It builds each combination once.
 	Prepare(
 		ctx context.Context, img workorder.Image, packages []string, tools map[string]string, progress func(workorder.Event),
@@ -99,7 +99,7 @@ func (r *Runtime) EnsureImage(ctx context.Context, name string, spec *workorder.
 
 // image returns the image of a box, with the spec's packages and tools if an image can have them.
 func (r *Runtime) image(ctx context.Context, name string, spec *workorder.BoxSpec) (workorder.Image, error) {
-	img, err := r.Images.Ensure(ctx, name, r.progress)
+	img, err := r.Images.Ensure(ctx, name, spec.Parts, r.progress)
 	if err != nil || len(spec.Packages)+len(spec.Tools) == 0 {
 		return img, err
 	}

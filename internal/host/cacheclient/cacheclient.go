@@ -34,7 +34,7 @@ const (
 
 // Images puts the image of the container on the engine.
 type Images interface {
-	Ensure(ctx context.Context, name string, progress func(workorder.Event)) (workorder.Image, error)
+	Ensure(ctx context.Context, name string, parts []string, progress func(workorder.Event)) (workorder.Image, error)
 }
 
 // Client runs containers that manage the cache. Its methods may be called concurrently.
@@ -59,7 +59,7 @@ func (c *Client) Do(ctx context.Context, hard <-chan struct{}, verb string, req 
 	if err != nil {
 		return nil, exiterr.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
 	}
-	img, err := c.Images.Ensure(ctx, c.Image, c.show)
+	img, err := c.Images.Ensure(ctx, c.Image, nil, c.show)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ import (
 
 type oneImage struct{}
 
-func (oneImage) Ensure(context.Context, string, func(workorder.Event)) (workorder.Image, error) {
+func (oneImage) Ensure(context.Context, string, []string, func(workorder.Event)) (workorder.Image, error) {
 	return workorder.Image{Name: "box"}, nil
 }
 

@@ -25,6 +25,7 @@ type Draft struct {
 
 	Tools    []Tool
 	Packages []Item
+	Browser  Position // of a dependency that drives a browser; zero if there is none
 	Services []Service
 	Env      []Var
 	Setup    []Item
@@ -155,6 +156,7 @@ func Detect(tree fs.FS, name string) *Draft {
 			d.tool(h.At, h.Name, h.Version)
 		}
 	}
+	d.drivesBrowser()
 	readAdvice(d)
 	d.unread()
 	return d.Draft

@@ -25,6 +25,9 @@ func (d *Draft) Findings() (all []Finding) {
 	for _, p := range d.Packages {
 		add("packages", p.Text, p.At)
 	}
+	if d.Browser.File != "" {
+		add("browser", "true", d.Browser)
+	}
 	for _, s := range d.Services {
 		add("services."+s.Name, s.Image, s.At)
 	}

@@ -29,6 +29,24 @@ func rubyName(name string) *regexp.Regexp {
 	return regexp.MustCompile(`(?m)["']` + name + `["']|^\s+` + name + ` \(`)
 }
 
+var (
+	// browserDrivers are libraries of several languages that start a browser.
+	browserDrivers = regexp.MustCompile(`\b` + among("playwright puppeteer pyppeteer cypress selenium webdriverio agent-browser testcafe "+
+		"chrome-launcher chromedp go-rod cuprite") + `\b`)
+	manifests = regexp.MustCompile(`(?:^|/)(?:package\.json|pyproject\.toml|setup\.(?:py|cfg)|[\w-]*requirements[\w-]*\.(?:txt|in)|Pipfile|` +
+		`Gemfile|go\.mod|composer\.json|pom\.xml|build\.gradle(?:\.kts)?|mix\.exs)$`)
+)
+
+// drivesBrowser looks for a library that starts a browser in the manifests that were read.
+func (s *source) drivesBrowser() {
+	for _, name := range sortedKeys(s.cache) {
+		if f := s.cache[name]; f != nil && manifests.MatchString(name) && browserDrivers.MatchString(f.text) {
+			s.Browser = f.find(browserDrivers)
+			return
+		}
+	}
+}
+
 // needLibraries adds the headers for what a text lists.
 func needLibraries(d *detector, eco *ecosystem, at Position, text string) {
 	for _, l := range libraries {

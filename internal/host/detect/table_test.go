@@ -25,6 +25,7 @@ type order struct {
 	Setup     []string          `json:"setup,omitempty"`
 	Checks    []string          `json:"checks,omitempty"`
 	Dev       string            `json:"dev,omitempty"`
+	Browser   bool              `json:"browser,omitempty"`
 	Suggested []string          `json:"suggested,omitempty"`
 	// Left are omissions by position and name.
 	Left []string `json:"left,omitempty"`
@@ -108,6 +109,7 @@ func orderOf(t *testing.T, d *detect.Draft) (o order) {
 	for _, c := range p.Validate {
 		o.Checks = append(o.Checks, c.Name+": "+c.Run)
 	}
+	o.Browser = p.Browser
 	if p.Dev != nil {
 		o.Dev = fmt.Sprintf("%s :%d", p.Dev.Command, p.Dev.Port)
 	}

@@ -32,6 +32,10 @@ func (d *Draft) YAML() string {
 	section(w, d.Tools, "# tools: {node: 22}", "tools:", func(t Tool) { w.from(t.At, "  %s: %s", t.Name, scalar(t.Version)) })
 	w.line("# Distribution packages, installed before setup.")
 	section(w, d.Packages, "# packages: [libpq-dev]", "packages:", func(p Item) { w.from(p.At, "  - %s", scalar(p.Text)) })
+	if d.Browser.File != "" {
+		w.line("# A headless Chromium for tests, in the image.")
+		w.from(d.Browser, "browser: true")
+	}
 	w.line("\n# Environment of setup, agent, validate and dev; also written to .env in the sandbox.")
 	section(w, d.Env, "# env:\n#   NODE_ENV: test", "env:", func(v Var) {
 		w.from(v.At, "  %s: %s", v.Name, scalar(text.EscapeReferences(v.Value)))

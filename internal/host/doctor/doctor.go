@@ -273,7 +273,7 @@ func (d *Doctor) tool(ctx context.Context, name string, argv []string, missing S
 // harnesses lists the agents of the image, as recorded by its build.
 func (d *Doctor) harnesses(ctx context.Context, p runtime.Prober, info runtime.Info, image string) Check {
 	out, err := d.probe(ctx, p, info, image, workorder.IsolationConfined, "", []string{"/bin/cat", "/usr/share/sandbox-agent/image.json"})
-	var about struct{ Contents map[string]string }
+	var about struct{ Contents, Missing map[string]string }
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &about)
 	}
@@ -283,24 +283,28 @@ func (d *Doctor) harnesses(ctx context.Context, p runtime.Prober, info runtime.I
 			"rebuild it: sandbox-agent image build --rebuild",
 		}
 	}
-	var there, missing []string
+	var there, added, missing []string
 	for _, name := range workorder.Harnesses() {
 		version := strings.IndexFunc(about.Contents[name], func(r rune) bool { return r >= '0' && r <= '9' })
 		switch {
 		case name == workorder.HarnessCommand: // any program
 			there = append(there, name)
-		case version < 0:
+		case version >= 0:
+			there = append(there, name+" "+strings.Fields(about.Contents[name][version:])[0])
+		case about.Missing[name] != "":
 			missing = append(missing, name)
 		default:
-			there = append(there, name+" "+strings.Fields(about.Contents[name][version:])[0])
+			added = append(added, name)
 		}
 	}
 	c := Check{"harnesses", OK, strings.Join(there, ", "), ""}
+	if len(added) > 0 {
+		c.Message += "; added to the image when needed: " + strings.Join(added, ", ")
+	}
 	if len(missing) > 0 {
-		slices.Sort(missing)
 		c.Status, c.Message = Warn, c.Message+"; without "+strings.Join(missing, ", ")
-		c.Hint = "the package registry lacked them when the image was built: sandbox-agent image build --rebuild tries again, or a setup " +
-			"command installs them"
+		c.Hint = "the package registry lacked them when the image was built: sandbox-agent image build --with " + strings.Join(missing, ",") +
+			" --rebuild tries again, or a setup command installs them"
 	}
 	return c
 }

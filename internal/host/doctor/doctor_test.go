@@ -52,11 +52,11 @@ func TestHolding(t *testing.T) {
 			case spec.Isolation == workorder.IsolationPrivileged:
 				return "", errors.New("unable to apply caps")
 			case strings.Contains(script, "image.json"):
-				return `{"contents":{"claude-code":"2.1.329 (Claude Code)","codex":""}}`, nil
+				return `{"contents":{"claude-code":"2.1.329 (Claude Code)"},"missing":{"codex":"the registry has none"}}`, nil
 			}
 			return works(spec, script)
 		}, map[string]string{
-			"harnesses": "warn claude-code 2.1.329, command; without codex, opencode", "network policy": "fail a confined sandbox cannot have its firewall: exit status 1", "oci runtime kata": "ok", "oci runtime runsc": "warn the engine knows runsc",
+			"harnesses": "warn claude-code 2.1.329, command; added to the image when needed: opencode; without codex", "network policy": "fail a confined sandbox cannot have its firewall: exit status 1", "oci runtime kata": "ok", "oci runtime runsc": "warn the engine knows runsc",
 			"isolation confined": "ok works", "isolation privileged": "warn unable",
 		}},
 	} {

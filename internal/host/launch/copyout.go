@@ -11,7 +11,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -37,14 +36,12 @@ type output struct {
 }
 
 // copyOut copies the box's output into the task's directory. After an error the box still has the only copy of some of it.
-//
-// said is the result of the run's last event, or nil.
-func (c collector) copyOut(ctx context.Context, id, dir string, said *workorder.Result) (output, error) {
+func (c collector) copyOut(ctx context.Context, id, dir string) (output, error) {
 	in, err := newIntake(dir)
 	if err != nil {
 		return output{}, err
 	}
-	err = c.empty(ctx, id, in, said)
+	err = c.empty(ctx, id, in)
 	in.Close()
 	out := output{in.result, in.warnings}
 	if err != nil {
@@ -53,15 +50,9 @@ func (c collector) copyOut(ctx context.Context, id, dir string, said *workorder.
 	return out, c.saveBoxLog(ctx, id, dir, &out)
 }
 
-func (c collector) empty(ctx context.Context, id string, in *intake, said *workorder.Result) error {
-	// The most important files come first: a full disk then costs logs, not commits. Each costs a request.
-	first := []string{workorder.ResultFile, workorder.BundleFile, workorder.ArchiveFile}
-	if said != nil {
-		first = slices.DeleteFunc(first, func(name string) bool {
-			return !slices.ContainsFunc(said.Evidence, func(e workorder.Evidence) bool { return e.Path == name })
-		})
-	}
-	for _, name := range first {
+func (c collector) empty(ctx context.Context, id string, in *intake) error {
+	// The most important files come first: a full disk then costs logs, not commits.
+	for _, name := range []string{workorder.ResultFile, workorder.BundleFile, workorder.ArchiveFile} {
 		err := c.read(ctx, id, path.Join(workorder.OutDir, name), func(r io.Reader) error { return in.file(r, name) })
 		if err != nil {
 			return err

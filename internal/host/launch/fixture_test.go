@@ -27,7 +27,7 @@ type images struct {
 	prepared string // the image with what was asked for; empty: it cannot be made
 }
 
-func (i images) Ensure(_ context.Context, name string, _ func(workorder.Event)) (workorder.Image, error) {
+func (i images) Ensure(_ context.Context, name string, _ []string, _ func(workorder.Event)) (workorder.Image, error) {
 	return workorder.Image{ID: "sha256:1", Name: name}, i.err
 }
 

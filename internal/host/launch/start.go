@@ -35,8 +35,8 @@ const (
 
 // Images provides the image of a box.
 type Images interface {
-	// Ensure returns the image's identity. It builds the default image if it is missing, and never a custom one.
-	Ensure(ctx context.Context, name string, progress func(workorder.Event)) (workorder.Image, error)
+	// Ensure returns the image's identity. It builds the default image with these parts if it is missing, and never a custom one.
+	Ensure(ctx context.Context, name string, parts []string, progress func(workorder.Event)) (workorder.Image, error)
 	// Prepare returns img with packages and tools installed, the latter by version. The result is shared by all sandboxes
 	// with the same request.
 	Prepare(ctx context.Context, img workorder.Image, packages []string, tools map[string]string,
@@ -71,7 +71,7 @@ func (st starter) check(ctx context.Context, j *job.Job, rec *taskstore.Record) 
 // begin does everything until the box has its order.
 func (st starter) begin(ctx context.Context, j *job.Job, rec *taskstore.Record, info runtime.Info) error {
 	err := st.step(ctx, rec, workorder.StepImage, func() error {
-		img, err := st.Images.Ensure(ctx, j.Order.Image, st.emit)
+		img, err := st.Images.Ensure(ctx, j.Order.Image, j.Order.Parts, st.emit)
 		if err == nil {
 			img = st.prepared(ctx, j, img)
 		}
@@ -134,36 +134,24 @@ func longest(o *workorder.Order) time.Duration {
 func (st starter) start(ctx context.Context, j *job.Job, rec *taskstore.Record, info runtime.Info, secrets map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
 	defer cancel()
+	if err := st.companionFor(ctx, j, rec, info); err != nil {
+		return err
+	}
 	// Saved before the box exists, so that each box that is found has its record.
 	if err := st.Store.Save(rec); err != nil {
 		return err
 	}
+	if err := st.saveOrder(rec, &j.Order); err != nil {
+		return err
+	}
+	env, err := json.Marshal(workorder.Envelope{Order: j.Order, Secrets: secrets, Git: j.Git, ForgeToken: j.ForgeToken, App: j.App})
+	if err != nil {
+		return fmt.Errorf("write the work order: %w", err)
+	}
 	spec := boxSpec(j, rec, info)
 	spec.CacheVolume = cmp.Or(st.CacheVolume, runtime.CacheVolume)
-	// The companion starts while the engine creates the box, which reads its order once it has started.
-	ready := make(chan struct{})
-	var cerr error
-	go func() {
-		defer close(ready)
-		cerr = st.companionFor(ctx, j, rec, info)
-	}()
-	_, err := st.Engine.Run(ctx, spec, &lateReader{open: func() ([]byte, error) {
-		if <-ready; cerr != nil {
-			return nil, cerr
-		}
-		if err := st.saveOrder(rec, &j.Order); err != nil {
-			return nil, err
-		}
-		env, err := json.Marshal(workorder.Envelope{Order: j.Order, Secrets: secrets, Git: j.Git, ForgeToken: j.ForgeToken, App: j.App})
-		if err != nil {
-			return nil, fmt.Errorf("write the work order: %w", err)
-		}
-		return append(env, '\n'), nil
-	}})
-	<-ready
+	_, err = st.Engine.Run(ctx, spec, bytes.NewReader(append(env, '\n')))
 	switch {
-	case cerr != nil:
-		return cerr
 	case errors.Is(err, runtime.ErrConflict):
 		return st.conflict(ctx, j, rec, err)
 	case errors.Is(err, runtime.ErrIsolation):
@@ -172,23 +160,6 @@ func (st starter) start(ctx context.Context, j *job.Job, rec *taskstore.Record, 
 		return exiterr.New(workorder.ExitBox, err, "show the capabilities of this engine with: sandbox-agent doctor")
 	}
 	return nil
-}
-
-// lateReader reads what open returns at the first read.
-type lateReader struct {
-	open func() ([]byte, error)
-	r    *bytes.Reader
-}
-
-func (l *lateReader) Read(p []byte) (int, error) {
-	if l.r == nil {
-		b, err := l.open()
-		if err != nil {
-			return 0, err
-		}
-		l.r = bytes.NewReader(b)
-	}
-	return l.r.Read(p)
 }
 
 // ErrTaskBusy ends a start because the task has another box.

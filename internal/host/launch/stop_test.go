@@ -25,7 +25,7 @@ func (s slow) Check(ctx context.Context, _, _, _ string, _ *workorder.GitCredent
 	return "", ctx.Err()
 }
 
-func (s slow) Ensure(ctx context.Context, _ string, _ func(workorder.Event)) (workorder.Image, error) {
+func (s slow) Ensure(ctx context.Context, _ string, _ []string, _ func(workorder.Event)) (workorder.Image, error) {
 	close(s.asked)
 	<-ctx.Done()
 	return workorder.Image{}, ctx.Err()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"path"
 	"path/filepath"
@@ -199,7 +200,37 @@ const (
 var rootPaths = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc"}
 
 // Root unpacks an image's programs and their requirements into an existing directory. It runs nothing of the image.
-func (i Images) Root(ctx context.Context, image, dir string) (err error) {
+func (i Images) Root(ctx context.Context, image, dir string) error {
+	return i.unpacked(ctx, image, func(ctx context.Context, id string) error {
+		for _, p := range rootPaths {
+			err := i.copied(ctx, id, p, func(r io.Reader) error {
+				limits := archive.Options{Exact: true, MaxFiles: maxRootFiles, MaxBytes: maxRootBytes}
+				_, err := archive.Unpack(filepath.Join(dir, path.Dir(p)), r, limits)
+				return err
+			})
+			if err != nil && !cerrdefs.IsNotFound(err) {
+				return fmt.Errorf("%s: %w", p, err)
+			}
+		}
+		return nil
+	})
+}
+
+// ReadFiles calls read with a tar of a file or directory, if the image has it. It runs nothing of the image.
+func (i Images) ReadFiles(ctx context.Context, image, path string, read func(io.Reader) error) (found bool, err error) {
+	err = i.unpacked(ctx, image, func(ctx context.Context, id string) error {
+		err := i.copied(ctx, id, path, read)
+		found = !cerrdefs.IsNotFound(err)
+		if !found {
+			return nil
+		}
+		return err
+	})
+	return found, err
+}
+
+// unpacked calls use with the id of a container of an image that does not run.
+func (i Images) unpacked(ctx context.Context, image string, use func(ctx context.Context, id string) error) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, rootDeadline, fmt.Errorf("image %s not unpacked within %s", image, rootDeadline))
 	defer cancel()
 	if err := i.dropLeft(ctx); err != nil {
@@ -217,12 +248,20 @@ func (i Images) Root(ctx context.Context, image, dir string) (err error) {
 		defer cancel()
 		err = errors.Join(err, i.Client.ContainerRemove(clean, made.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}))
 	}()
-	for _, p := range rootPaths {
-		if err := i.unpack(ctx, made.ID, p, dir); err != nil {
-			return fmt.Errorf("unpack image %s: %s: %w", image, p, orCause(ctx, err))
-		}
+	if err := use(ctx, made.ID); err != nil {
+		return fmt.Errorf("unpack image %s: %w", image, orCause(ctx, err))
 	}
 	return nil
+}
+
+// copied calls read with a tar of a file, directory or link of a container.
+func (i Images) copied(ctx context.Context, id, from string, read func(io.Reader) error) error {
+	r, _, err := i.Client.CopyFromContainer(ctx, id, from)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return read(r)
 }
 
 // dropLeft removes containers that a killed Root has left.
@@ -241,19 +280,4 @@ func (i Images) dropLeft(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// unpack unpacks a directory or link of a container, if it exists.
-func (i Images) unpack(ctx context.Context, id, from, dir string) error {
-	r, _, err := i.Client.CopyFromContainer(ctx, id, from)
-	if cerrdefs.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	limits := archive.Options{Exact: true, MaxFiles: maxRootFiles, MaxBytes: maxRootBytes}
-	_, err = archive.Unpack(filepath.Join(dir, path.Dir(from)), r, limits)
-	return err
 }

@@ -83,7 +83,9 @@ func (b *builder) build(ctx context.Context, base string, host host) error {
 	return b.submit(ctx, pr, build.ImageBuildOptions{
 		BuildArgs: buildArgs(host.proxies, base),
 		NoCache:   b.o.Rebuild,
-		Labels:    map[string]string{labelHash: b.hash, labelVersion: b.o.Version},
+		Labels: map[string]string{
+			labelHash: b.hash, labelVersion: b.o.Version, labelParts: strings.Join(b.src.Parts(), " "),
+		},
 	})
 }
 
@@ -174,7 +176,7 @@ func list(ctx context.Context, engine Engine) ([]Built, error) {
 		}
 		b := Built{
 			ID: s.ID, Hash: s.Labels[labelHash], Version: s.Labels[labelVersion], Prepared: s.Labels[labelPrepared],
-			From: s.Labels[labelFrom], Created: time.Unix(s.Created, 0), Bytes: s.Size,
+			Parts: s.Labels[labelParts], From: s.Labels[labelFrom], Created: time.Unix(s.Created, 0), Bytes: s.Size,
 		}
 		for _, t := range s.RepoTags {
 			if t == noTag {

@@ -4,9 +4,12 @@ package provision
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -30,10 +33,11 @@ func engineClient(t *testing.T) *client.Client {
 	return c
 }
 
-func defaultImage(t *testing.T, c *client.Client) workorder.Image {
+// defaultImage returns the image with exactly these parts. Its layers are those of the image with all parts, as far as these begin it.
+func defaultImage(t *testing.T, c *client.Client, parts ...string) workorder.Image {
 	t.Helper()
 	img, err := Ensure(t.Context(), c, Options{
-		Version: version.String(), StateDir: t.TempDir(),
+		Version: version.String(), StateDir: t.TempDir(), Parts: parts, exact: true,
 		Progress: func(e workorder.Event) { t.Log(e.Type, e.Status, e.Text) },
 	})
 	if errors.Is(err, image.ErrNoEntrypoint) {
@@ -45,12 +49,55 @@ func defaultImage(t *testing.T, c *client.Client) workorder.Image {
 	return img
 }
 
+// TestE2EParts: without parts the image is small, and a part shares the layers of the images with others.
+func TestE2EParts(t *testing.T) {
+	c := engineClient(t)
+	all := defaultImage(t, c, image.Parts()...)
+	before, err := List(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := map[string]int64{}
+	for name, parts := range map[string][]string{"all": image.Parts(), "none": nil, "claude": {workorder.HarnessClaudeCode}} {
+		img := defaultImage(t, c, parts...)
+		if !slices.ContainsFunc(before, func(b Built) bool { return b.ID == img.ID }) && name != "all" {
+			t.Cleanup(func() {
+				if _, err := c.ImageRemove(context.WithoutCancel(t.Context()), img.Name, imagetypes.RemoveOptions{}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		r, err := c.ImageInspect(t.Context(), img.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size[name] = r.Size
+		if whole, err := c.ImageInspect(t.Context(), all.Name); err != nil || r.RootFS.Layers[1] != whole.RootFS.Layers[1] {
+			t.Errorf("%s: the layers above the base are not shared (%v)", name, err)
+		}
+		for program, part := range map[string]string{
+			"claude": workorder.HarnessClaudeCode, "codex": workorder.HarnessCodex, "opencode": workorder.HarnessOpencode,
+			"supabase": workorder.PartSupabase, "chromium": workorder.PartBrowser, "ffmpeg": workorder.PartBrowser, "node": "",
+		} {
+			reason, _ := asSandbox(t, c, img.Name, "jq -r '.missing["+strconv.Quote(cmp.Or(part, program))+"] // empty' /usr/share/sandbox-agent/image.json")
+			_, code := asSandbox(t, c, img.Name, "command -v "+program)
+			if want := part == "" || slices.Contains(parts, part); (code == 0) != want && reason == "" {
+				t.Errorf("image with %v: %s there: %v, want %v", parts, program, code == 0, want)
+			}
+		}
+	}
+	const most = 1_200_000_000
+	if size["none"] > most || size["claude"] <= size["none"] || size["all"] <= size["claude"] {
+		t.Errorf("sizes %v, want at most %d without parts", size, most)
+	}
+}
+
 // TestE2EDefaultImage builds the image when it is missing and uses what it
 // promises, as the user of the agent.
 func TestE2EDefaultImage(t *testing.T) {
 	c := engineClient(t)
-	img := defaultImage(t, c)
-	again, err := Ensure(t.Context(), c, Options{Version: version.String(), StateDir: t.TempDir(), Progress: func(e workorder.Event) {
+	img := defaultImage(t, c, image.Parts()...)
+	again, err := Ensure(t.Context(), c, Options{Version: version.String(), StateDir: t.TempDir(), Parts: image.Parts(), Progress: func(e workorder.Event) {
 		t.Errorf("an image that is there caused the event %s %s", e.Type, e.Text)
 	}})
 	if err != nil || again != img {

@@ -50,7 +50,8 @@ type BuiltImage struct {
 	Version string   `json:"version"`
 	Created string   `json:"created"`
 	Bytes   int64    `json:"bytes"`
-	Current bool     `json:"current"` // used by new sandboxes
+	Current bool     `json:"current"`         // used by new sandboxes
+	Parts   string   `json:"parts,omitempty"` // of the default image, beyond what it always has
 	// Prepared has the packages and tools installed for projects; "" for other images.
 	Prepared string `json:"prepared,omitempty"`
 	Old      bool   `json:"old,omitempty"` // new sandboxes do not use a prepared image any longer
@@ -60,9 +61,11 @@ func (i Images) options(name string, progress func(workorder.Event)) Options {
 	return Options{Image: name, Version: i.Version, StateDir: i.StateDir, Programs: i.Programs, Progress: progress}
 }
 
-// Ensure returns the image of that name, and builds the default one if it is missing.
-func (i Images) Ensure(ctx context.Context, name string, progress func(workorder.Event)) (workorder.Image, error) {
-	return Ensure(ctx, i.Client, i.options(name, progress))
+// Ensure returns the image of that name, and builds the default one with these parts if it is missing.
+func (i Images) Ensure(ctx context.Context, name string, parts []string, progress func(workorder.Event)) (workorder.Image, error) {
+	o := i.options(name, progress)
+	o.Parts = parts
+	return Ensure(ctx, i.Client, o)
 }
 
 // Small returns the small image and builds it if it is missing. It calls building before the build.
@@ -72,10 +75,10 @@ func (i Images) Small(ctx context.Context, building func(name string), progress 
 	return EnsureSmall(ctx, i.Client, o)
 }
 
-// Build builds the default image. With rebuild it builds an existing one, too, without the cache.
-func (i Images) Build(ctx context.Context, rebuild bool, progress func(workorder.Event)) (workorder.Image, error) {
+// Build builds the default image with these parts. With rebuild it builds an existing one, too, without the cache.
+func (i Images) Build(ctx context.Context, parts []string, rebuild bool, progress func(workorder.Event)) (workorder.Image, error) {
 	o := i.options("", progress)
-	o.Rebuild = rebuild
+	o.Parts, o.Rebuild = parts, rebuild
 	return Ensure(ctx, i.Client, o)
 }
 
@@ -116,8 +119,8 @@ func (i Images) List(ctx context.Context) ([]BuiltImage, error) {
 		out = append(out, BuiltImage{
 			ID: b.ID, Name: b.Name, Tags: append([]string{}, b.Tags...), Own: b.Own, Used: used[b.ID], Version: b.Version,
 			Created: b.Created.UTC().Format(time.RFC3339), Bytes: b.Bytes,
-			Current:  slices.ContainsFunc(b.Tags, func(t string) bool { return slices.Contains(current, t) }),
-			Prepared: b.Prepared,
+			Current: slices.ContainsFunc(b.Tags, func(t string) bool { return slices.Contains(current, t) }),
+			Parts:   b.Parts, Prepared: b.Prepared,
 		})
 	}
 	for i, b := range built {
@@ -158,13 +161,20 @@ func (i Images) current(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for repository, src := range map[string]*image.Source{Repository: image.Box(entrypoint), SmallRepository: small} {
-		hash, err := src.Hash()
-		if err != nil {
+	o := i.options("", nil)
+	o.repository = SmallRepository
+	name, err := o.name(small)
+	if err != nil {
+		return nil, err
+	}
+	names := []string{name}
+	o.repository = Repository
+	box := image.Box(entrypoint)
+	for _, set := range image.Sets(nil) {
+		if name, err = o.name(box.With(set)); err != nil {
 			return nil, err
 		}
-		names = append(names, repository+":"+tag(i.Version, hash))
+		names = append(names, name)
 	}
 	return names, nil
 }

@@ -33,6 +33,7 @@ const (
 const ( // labels of the images
 	labelHash    = "sandbox-agent.image.hash"
 	labelVersion = "sandbox-agent.image.version"
+	labelParts   = "sandbox-agent.image.parts" // the parts of the default image, for users
 )
 
 const (
@@ -53,9 +54,10 @@ type Engine interface {
 
 // Options select the image.
 type Options struct {
-	Image   string // the user's choice; "" means the default image
-	Version string // of the CLI, part of the default image's name
-	Arch    string // the engine's architecture as Go names it; "" means to ask the engine
+	Image   string   // the user's choice; "" means the default image
+	Parts   []string // parts that the default image must have; it may have more
+	Version string   // of the CLI, part of the default image's name
+	Arch    string   // the engine's architecture as Go names it; "" means to ask the engine
 	// Rebuild builds an existing default image, too, without the cache.
 	Rebuild  bool
 	Programs *programs.Finder // of the default image's program
@@ -63,6 +65,7 @@ type Options struct {
 	// Building, if non-nil, receives the name of an image once, before this process builds it.
 	Building   func(name string)
 	repository string                // the image's name without the tag
+	exact      bool                  // an image with more parts will not do
 	Progress   func(workorder.Event) // receives the events of a build; nil drops them
 }
 
@@ -90,7 +93,52 @@ func Ensure(ctx context.Context, engine Engine, o Options) (workorder.Image, err
 		return workorder.Image{}, exiterr.New(workorder.ExitBox, err, "or use an existing image: --image NAME")
 	}
 	o.repository = Repository
-	return ensure(ctx, engine, o, image.Box(entrypoint), arch)
+	for _, part := range o.Parts {
+		if !slices.Contains(image.Parts(), part) {
+			return workorder.Image{}, exiterr.New(workorder.ExitUsage, fmt.Errorf("part %q of the image unknown", part),
+				"use "+strings.Join(image.Parts(), ", "))
+		}
+	}
+	sets := image.Sets(o.Parts)
+	src := image.Box(entrypoint, sets[0]...)
+	if !o.Rebuild && !o.exact {
+		if img, err := existing(ctx, engine, o, src, sets); img.ID != "" || err != nil {
+			return img, err
+		}
+	}
+	return ensure(ctx, engine, o, src, arch)
+}
+
+// existing returns the smallest existing image that has one of the sets of parts; a zero Image if there is none. The first set is
+// looked up alone, because it is there in most cases.
+func existing(ctx context.Context, engine Engine, o Options, src *image.Source, sets [][]string) (workorder.Image, error) {
+	name, err := o.name(src)
+	if err != nil {
+		return workorder.Image{}, err
+	}
+	if img, err := inspect(ctx, engine, name); !cerrdefs.IsNotFound(err) {
+		return img, err
+	}
+	all, err := List(ctx, engine)
+	if err != nil {
+		return workorder.Image{}, err
+	}
+	for _, set := range sets[1:] {
+		name, err := o.name(src.With(set))
+		if err != nil {
+			return workorder.Image{}, err
+		}
+		if slices.ContainsFunc(all, func(b Built) bool { return slices.Contains(b.Tags, name) }) {
+			return inspect(ctx, engine, name)
+		}
+	}
+	return workorder.Image{}, nil
+}
+
+// name returns the name of the image of a source.
+func (o *Options) name(src *image.Source) (string, error) {
+	hash, err := src.Hash()
+	return o.repository + ":" + tag(o.Version, hash), err
 }
 
 // EnsureSmall returns the small image, and builds it if it is missing.
@@ -228,6 +276,7 @@ type Built struct {
 	From     string // for a prepared image, the id of its base
 	Hash     string
 	Version  string
+	Parts    string // of the default image, for users
 	Created  time.Time
 	Bytes    int64
 }

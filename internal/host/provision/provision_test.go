@@ -22,6 +22,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/image"
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/programs"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -186,6 +187,56 @@ func TestBuildOnce(t *testing.T) {
 	o.Rebuild = true
 	if _, err := ensure(t.Context(), engine, o, testSource(), "amd64"); err != nil || engine.builds != 2 {
 		t.Errorf("rebuild: %d builds, %v", engine.builds, err)
+	}
+}
+
+// TestParts: an image with more parts is used, the smallest one, and an exact one before all others.
+func TestParts(t *testing.T) {
+	t.Parallel()
+	finder := &programs.Finder{Given: fstest.MapFS{"entrypoint-linux-amd64": {Data: []byte("ELF")}}}
+	engine := &fakeEngine{build: func(context.Context, io.Reader, build.ImageBuildOptions) (io.ReadCloser, error) {
+		return io.NopCloser(strings.NewReader("{}")), nil
+	}}
+	options := func(parts ...string) Options {
+		return Options{Parts: parts, Arch: "amd64", Programs: finder, StateDir: t.TempDir()}
+	}
+	engine.images = map[string]imagetypes.InspectResponse{registryBase: {ID: "base"}}
+	ensured := func(o Options, builds int) string {
+		t.Helper()
+		img, err := Ensure(t.Context(), engine, o)
+		if err != nil || engine.builds != builds {
+			t.Fatalf("%+v, %v after %d builds, want %d", img, err, engine.builds, builds)
+		}
+		engine.list = nil
+		for name := range engine.images {
+			engine.list = append(engine.list, imagetypes.Summary{ID: name, RepoTags: []string{name}})
+		}
+		return img.Name
+	}
+	all := ensured(options(image.Parts()...), 1)
+	if got := ensured(options(), 1); got != all {
+		t.Errorf("without parts %s, want %s", got, all)
+	}
+	two := options("browser", "codex")
+	two.exact = true
+	smaller := ensured(two, 2)
+	if got := ensured(options("browser"), 2); got != smaller {
+		t.Errorf("for one part %s, want %s", got, smaller)
+	}
+	if got := ensured(options("codex", "browser"), 2); got != smaller {
+		t.Errorf("in another order %s, want %s", got, smaller)
+	}
+	if got := ensured(options("browser", "opencode"), 2); got != all {
+		t.Errorf("for parts of the first alone %s, want %s", got, all)
+	}
+	again := options("browser")
+	again.Rebuild = true
+	one := ensured(again, 3)
+	if one == smaller || one == all || ensured(options("browser"), 3) != one {
+		t.Errorf("a rebuilt image is %s", one)
+	}
+	if _, err := Ensure(t.Context(), engine, options("emacs")); exiterr.Code(err) != workorder.ExitUsage {
+		t.Errorf("an unknown part: %v", err)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/image"
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
@@ -20,11 +22,24 @@ func NewCmdImage(f *cmdutil.Factory) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	var rebuild, buildJSON, lsJSON bool
+	var with []string
 	build := &cobra.Command{
 		Use: "build", Short: "Build the default image if it is missing", Args: cmdutil.NoArgs,
-		Example: "  sandbox-agent image build\n  sandbox-agent image build --rebuild",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return buildImage(cmd.Context(), f, rebuild, buildJSON) },
+		Long: `Builds the default image if it is missing, and prints its name. Agents, the
+Supabase CLI and a browser are parts: layers of the images whose sandboxes need
+them. The default are the parts that the project of the current directory needs.
+An image with more parts than a sandbox needs is used if it exists.`,
+		Example: `  sandbox-agent image build
+  sandbox-agent image build --with codex,browser
+  sandbox-agent image build --with all --rebuild`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return buildImage(cmd.Context(), f, with, rebuild, buildJSON)
+		},
 	}
+	parts := append(image.Parts(), app.AllParts, app.NoParts)
+	build.Flags().StringSliceVar(&with, "with", nil, "parts of the image: "+strings.Join(parts, ", ")+" (default: those of the project)")
+	// It can only fail for a flag that does not exist.
+	_ = build.RegisterFlagCompletionFunc("with", cobra.FixedCompletions(parts, cobra.ShellCompDirectiveNoFileComp))
 	build.Flags().BoolVar(&rebuild, "rebuild", false, "build it again, without the cache")
 	build.Flags().BoolVar(&buildJSON, "json", false, "print events, then the image, as JSON lines")
 	ls := &cobra.Command{
@@ -37,9 +52,9 @@ func NewCmdImage(f *cmdutil.Factory) *cobra.Command {
 	return cmd
 }
 
-func buildImage(ctx context.Context, f *cmdutil.Factory, rebuild, asJSON bool) error {
+func buildImage(ctx context.Context, f *cmdutil.Factory, with []string, rebuild, asJSON bool) error {
 	view := f.NewView(f.Stdout, asJSON)
-	img, err := f.Machine().BuildImage(ctx, rebuild, view.Event)
+	img, err := f.Machine().BuildImage(ctx, with, rebuild, view.Event)
 	view.Close()
 	if err != nil {
 		return err
@@ -63,7 +78,7 @@ func listImages(ctx context.Context, f *cmdutil.Factory, asJSON bool) error {
 		return f.JSON(list)
 	}
 	w := tabwriter.NewWriter(f.Stdout, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "IMAGE\tTAGS\tVERSION\tCREATED\tSIZE\tIN USE")
+	fmt.Fprintln(w, "IMAGE\tTAGS\tPARTS\tVERSION\tCREATED\tSIZE\tIN USE")
 	for _, i := range list {
 		var use []string
 		if i.Current {
@@ -77,8 +92,8 @@ func listImages(ctx context.Context, f *cmdutil.Factory, asJSON bool) error {
 		}
 		id := strings.TrimPrefix(i.ID, "sha256:")
 		const short = 12 // the length of docker's ids
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d MB\t%s\n", id[:min(len(id), short)], text.Clean(cmp.Or(strings.Join(i.Tags, ", "), "-")),
-			text.Clean(i.Version), i.Created, i.Bytes/1e6, strings.Join(use, ", "))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d MB\t%s\n", id[:min(len(id), short)], text.Clean(cmp.Or(strings.Join(i.Tags, ", "), "-")),
+			text.Clean(cmp.Or(strings.ReplaceAll(i.Parts, " ", ","), "-")), text.Clean(i.Version), i.Created, i.Bytes/1e6, strings.Join(use, ", "))
 	}
 	return w.Flush()
 }

@@ -140,7 +140,7 @@ func PlanText(job *Job) string {
 	}
 	fmt.Fprintf(&b, "plan for %s (%s)\n", o.TaskID, cmp.Or(o.Project, "no project"))
 	line("check", "%s", checks(job))
-	line("image", "%s", cmp.Or(job.Order.Image, "the default image, built if missing"))
+	line("image", "%s", cmp.Or(o.Image, strings.Join(append([]string{"the default image"}, o.Parts...), " + ")+", built if missing"))
 	line("sandbox", "%s", box(job))
 	if job.LocalRepo != "" {
 		line("serve", "%s to the sandbox, over authenticated HTTP, during the run", job.LocalRepo)

@@ -20,7 +20,7 @@ func TestPlanText(t *testing.T) {
 		LocalRepo: "/home/me/shop",
 		Order: workorder.Order{
 			TaskID: "T-A1B2C3D4", Project: "shop", Task: "x", Repo: "/home/me/shop", Branch: "main",
-			TargetBranch: "agent/T-A1B2C3D4-x", BoxSpec: workorder.BoxSpec{Isolation: "confined", Services: []workorder.Service{{Name: "redis", Image: "redis:7"}}, Supabase: true, Env: map[string]string{"B": "2"}, SecretNames: []string{"A_KEY", "OPENAI_API_KEY", "Z"}, SecretUses: map[string]workorder.SecretUse{"OPENAI_API_KEY": workorder.SecretForGateway, "Z": workorder.SecretForSetup}, Gateway: workorder.Gateway{RequestsPerMinute: 5, Routes: []workorder.ModelRoute{
+			TargetBranch: "agent/T-A1B2C3D4-x", BoxSpec: workorder.BoxSpec{Parts: []string{"claude-code", "browser"}, Isolation: "confined", Services: []workorder.Service{{Name: "redis", Image: "redis:7"}}, Supabase: true, Env: map[string]string{"B": "2"}, SecretNames: []string{"A_KEY", "OPENAI_API_KEY", "Z"}, SecretUses: map[string]workorder.SecretUse{"OPENAI_API_KEY": workorder.SecretForGateway, "Z": workorder.SecretForSetup}, Gateway: workorder.Gateway{RequestsPerMinute: 5, Routes: []workorder.ModelRoute{
 				{API: workorder.APIAnthropic, BaseURL: "http://ollama:11434"}, {API: workorder.APIOpenAI, BaseURL: "https://api.openai.com", Keys: []string{"OPENAI_API_KEY"}},
 			}}, Packages: []string{"jq"}, Tools: map[string]string{"node": "22", "go": ">=1.26 <2"}, Setup: []string{"make\nmake all"}, Network: workorder.NetworkPolicy{Mode: workorder.NetworkRestricted, Allow: []string{"example.com", "*.example.org"}, Learn: true, DNS: []string{"192.0.2.1"}}, Limits: workorder.Limits{MemoryBytes: 2 << 30, CPUs: 1.5, PIDs: 100}},
 
