@@ -67,6 +67,7 @@ func bind(p *Project) {
 	p.Isolation = r.Get("isolation").Str()
 	p.OCIRuntime = r.Get("oci_runtime").Str()
 	p.Image = r.Get("image").Str()
+	p.Standby = int(r.Get("standby").Number())
 	p.Author = r.Get("author").Str()
 	p.PushSecrets = r.Get("push_secrets").Str()
 	p.PushIntervalSeconds = r.Get("push_interval").Number()

@@ -36,6 +36,7 @@ const (
 
 const (
 	maxPort    = 65535
+	maxStandby = 100           // each has memory while it waits
 	maxMinutes = 365 * 24 * 60 // a year, and fits into a time.Duration
 )
 
@@ -239,6 +240,10 @@ func definition() *schema {
 			Kind:    yamlkeys.Text,
 			Doc:     "Image of the sandbox. A custom image must exist; it is never built over. Default: the image built by the CLI.",
 			Pattern: imageRef, Rule: "an image reference such as name:tag",
+		}},
+		{Name: "standby", Schema: &schema{
+			Kind: yamlkeys.Integer, Max: maxStandby,
+			Doc: "How many sandboxes `sandbox-agent standby` keeps booted for the next tasks. Default: 1.", Examples: []string{"2"},
 		}},
 		{Name: "push_interval", Schema: &schema{
 			Kind: yamlkeys.Duration, Def: "2m",

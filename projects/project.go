@@ -64,6 +64,7 @@ type Project struct {
 	Isolation  string
 	OCIRuntime string // "" means the engine's default
 	Image      string // "" means the default image
+	Standby    int    // sandboxes that wait for tasks; 0 if the file does not say
 
 	Found    bool // the file was found from the current directory, not named by the user
 	Detected bool // there is no file: the settings were detected in the repository

@@ -39,6 +39,10 @@ const (
 	LabelOwner   = "sandbox-agent.owner"
 	LabelProject = "sandbox-agent.project"
 	LabelAttempt = "sandbox-agent.attempt"
+	// LabelStandby marks a box that was started before its order. Its value is the hash of everything that an order cannot change.
+	LabelStandby = "sandbox-agent.standby"
+	// LabelStandbyOwner has the process that keeps a standby, as JSON.
+	LabelStandbyOwner = "sandbox-agent.standby-owner"
 )
 
 // The shutdown budget. The outer engine sends SIGTERM and, StopGrace later, SIGKILL. Within it the guest stops the

@@ -47,7 +47,7 @@ func helpGroups() []helpGroup {
 		{"Run code", []helpRow{
 			{"run session notebook", "run code in fresh sandboxes; notebooks"},
 			{"preset artifact", "list presets; build custom ones"},
-			{"mcp pool", "serve sandboxes to agents, programs"},
+			{"mcp pool standby", "serve sandboxes; keep some booted"},
 		}},
 		{"Set up", []helpRow{
 			{"doctor demo runtime", "check this machine; try a whole task"},

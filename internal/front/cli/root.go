@@ -60,7 +60,7 @@ func newRootCmd(f *cmdutil.Factory) *cobra.Command {
 	network.AddCommand(setupcmd.NewCmdNetworkSuggest(f), setupcmd.NewCmdNetworkCheck(f))
 	root.AddCommand(
 		taskcmd.NewCmdCreate(f), taskcmd.NewCmdContinue(f), taskcmd.NewCmdRevise(f), taskcmd.NewCmdRebase(f),
-		taskcmd.NewCmdDemo(f), taskcmd.NewCmdResult(f), taskcmd.NewCmdPR(f), taskcmd.NewCmdCompanion(f),
+		taskcmd.NewCmdDemo(f), taskcmd.NewCmdResult(f), taskcmd.NewCmdPR(f), taskcmd.NewCmdCompanion(f), taskcmd.NewCmdStandby(f),
 		sandboxcmd.NewCmdPs(f), sandboxcmd.NewCmdLogs(f), sandboxcmd.NewCmdShell(f), sandboxcmd.NewCmdUp(f),
 		sandboxcmd.NewCmdMonitor(f), sandboxcmd.NewCmdStart(f), sandboxcmd.NewCmdExec(f), sandboxcmd.NewCmdAttach(f),
 		sandboxcmd.NewCmdPorts(f), sandboxcmd.NewCmdCp(f), network, sandboxcmd.NewCmdSnapshot(f),

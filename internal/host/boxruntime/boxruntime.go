@@ -11,16 +11,12 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/proc"
-	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -71,10 +67,6 @@ func (r *Runtime) info(ctx context.Context) (runtime.Info, error) {
 }
 
 const (
-	// readyTime bounds the steps up to the server. The sum of their own bounds would be hours.
-	readyTime     = 30 * time.Minute
-	lineLimit     = 64 << 10        // bytes of a parsed line
-	maxSaid       = 2000            // characters of the output of a failed box in an error
 	cleanTime     = time.Minute     // of removing a failed box
 	abandonedTime = 5 * time.Second // the same after the caller gave up
 )
@@ -202,47 +194,12 @@ func (r *Runtime) progress(e workorder.Event) {
 	}
 }
 
-var errServes = errors.New("it serves") // ends the wait for a box
-
-// ready waits until the box serves, and sends it the images that it requests. If the box ends first, the error has its output.
+// ready waits until the box serves.
 func (r *Runtime) ready(ctx context.Context, id string, since time.Time, images []string) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTime)
-	defer cancel()
-	follow, done := context.WithCancelCause(ctx)
-	defer done(nil)
-	store, _ := r.ContainerEngine.(runtime.ImageStore)
-	carrier := companion.ImageSender{Files: runtime.CopierOf(r.ContainerEngine), Store: store, Images: images, Dir: os.TempDir(), Log: r.Log}
-	var jobs sync.WaitGroup
-	defer jobs.Wait()
-	var failed string
-	out := text.WholeLines(lineLimit, func(line []byte) {
-		e, err := workorder.DecodeEvent(line)
-		if err != nil {
-			return
-		}
-		switch {
-		case e.Type == workorder.EventImageRequest:
-			jobs.Go(func() { carrier.HandleRequest(ctx, id, e) })
-			return
-		case e.Type == workorder.EventStepStarted && e.Name == string(workorder.StepServe):
-			done(errServes)
-		case e.Type == workorder.EventStepFinished && e.Status == string(workorder.StepFailed):
-			failed = e.Name + ": " + e.Text
-		}
-		r.progress(e)
-	})
-	said := &proc.Prefix{Max: maxSaid}
-	err := r.Logs(follow, id, runtime.LogOptions{Follow: true, Since: since, Stdout: out, Stderr: said})
-	switch {
-	case errors.Is(context.Cause(follow), errServes):
-		return nil
-	case ctx.Err() != nil:
-		return fmt.Errorf("prepare the sandbox: %w", context.Cause(ctx))
-	case failed == "" && err != nil:
-		return err
-	}
-	return fmt.Errorf(
-		"the sandbox failed to start: %w",
-		errors.New(text.Runes(text.Clean(strings.TrimSpace(cmp.Or(failed, said.String(), "it ended"))), maxSaid)),
-	)
+	return companion.StartingBox{
+		Engine: r.ContainerEngine, Images: images, Progress: r.progress, Log: r.Log,
+		Ready: func(e workorder.Event) bool {
+			return e.Type == workorder.EventStepStarted && e.Name == string(workorder.StepServe)
+		},
+	}.Wait(ctx, id, since)
 }

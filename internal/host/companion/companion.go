@@ -47,7 +47,8 @@ type Config struct {
 	Listen       string   `json:"listen"`
 	Images       []string `json:"images,omitempty"`
 	Token        string   `json:"token"`
-	Parent       int      `json:"parent,omitempty"` // the process that starts the box; 0 if unknown
+	Parent       int      `json:"parent,omitempty"`        // the process that starts the box; 0 if unknown
+	StandbyOwner string   `json:"standby_owner,omitempty"` // serve no task, but remove this owner's standbys after its end
 }
 
 // Ready is a companion's answer when it listens.
@@ -144,6 +145,9 @@ func Serve(ctx context.Context, in io.Reader, out io.WriteCloser, eng runtime.Ru
 	}
 	if srv != nil {
 		defer srv.Close()
+	}
+	if cfg.StandbyOwner != "" {
+		return outlive(ctx, Standbys{eng, cfg.Dir}, cfg.StandbyOwner)
 	}
 	images, _ := eng.(runtime.ImageStore)
 	w := &watcher{

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
@@ -99,6 +100,14 @@ func (c *Collector) Run(ctx context.Context) ([]runtime.GCAction, error) {
 		delete(byTask, r.TaskID)
 	}
 	for id, boxes := range byTask {
+		boxes = slices.DeleteFunc(boxes, func(b runtime.Instance) bool {
+			if b.Waits() && !companion.Kept(b) {
+				c.do(ctx, runtime.GCRemoveBox, b.Name, func(ctx context.Context) error {
+					return companion.Standbys{Engine: c.Engine, Dir: c.Store.Dir()}.Remove(ctx, b)
+				})
+			}
+			return b.Waits()
+		})
 		// The boxes of an unreadable record may hold the only copy of its work.
 		if _, err := c.Store.Load(id); !errors.Is(err, taskstore.ErrNotFound) {
 			continue

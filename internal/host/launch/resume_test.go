@@ -66,7 +66,7 @@ func TestResume(t *testing.T) {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	rec, _ := onDisk(t, f.Store, j.Order.TaskID)
-	if f.fake.Count() != 2 || rec.Box != job.BoxName(rec.TaskID, 2) {
+	if f.fake.Count() != 2 || rec.Box != runtime.BoxName(rec.TaskID, 2) {
 		t.Errorf("%d boxes, the last is %s", f.fake.Count(), rec.Box)
 	}
 	for attempt := 1; attempt <= 2; attempt++ {

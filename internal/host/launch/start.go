@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
@@ -71,12 +72,7 @@ func (st starter) check(ctx context.Context, j *job.Job, rec *taskstore.Record) 
 // begin does everything until the box has its order.
 func (st starter) begin(ctx context.Context, j *job.Job, rec *taskstore.Record, info runtime.Info) error {
 	err := st.step(ctx, rec, workorder.StepImage, func() error {
-		img, err := st.Images.Ensure(ctx, j.Order.Image, j.Order.Parts, st.emit)
-		if err == nil {
-			img = st.prepared(ctx, j, img)
-		}
-		rec.Image, j.Order.ImageID = img, img.ID
-		return err
+		return st.image(ctx, j, rec)
 	})
 	if err != nil {
 		return err
@@ -94,9 +90,19 @@ func (st starter) begin(ctx context.Context, j *job.Job, rec *taskstore.Record, 
 			return err
 		}
 	}
-	rec.Box = job.BoxName(rec.TaskID, rec.Number())
+	rec.Box = runtime.BoxName(rec.TaskID, rec.Number())
 	rec.Deadline = st.now().Add(longest(&j.Order)).UTC()
 	return st.step(ctx, rec, workorder.StepStart, func() error { return st.start(ctx, j, rec, info, secrets) })
+}
+
+// image provides the image of the job's box.
+func (st starter) image(ctx context.Context, j *job.Job, rec *taskstore.Record) error {
+	img, err := st.Images.Ensure(ctx, j.Order.Image, j.Order.Parts, st.emit)
+	if err == nil {
+		img = st.prepared(ctx, j, img)
+	}
+	rec.Image, j.Order.ImageID = img, img.ID
+	return err
 }
 
 // prepared returns the image with the project's packages and tools. Without it the box installs them and reports missing ones.
@@ -134,24 +140,50 @@ func longest(o *workorder.Order) time.Duration {
 func (st starter) start(ctx context.Context, j *job.Job, rec *taskstore.Record, info runtime.Info, secrets map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
 	defer cancel()
-	if err := st.companionFor(ctx, j, rec, info); err != nil {
-		return err
-	}
-	// Saved before the box exists, so that each box that is found has its record.
-	if err := st.Store.Save(rec); err != nil {
-		return err
-	}
-	if err := st.saveOrder(rec, &j.Order); err != nil {
-		return err
-	}
-	env, err := json.Marshal(workorder.Envelope{Order: j.Order, Secrets: secrets, Git: j.Git, ForgeToken: j.ForgeToken, App: j.App})
-	if err != nil {
-		return fmt.Errorf("write the work order: %w", err)
-	}
 	spec := boxSpec(j, rec, info)
 	spec.CacheVolume = cmp.Or(st.CacheVolume, runtime.CacheVolume)
-	_, err = st.Engine.Run(ctx, spec, bytes.NewReader(append(env, '\n')))
+	// The companion starts while the engine creates the box, which reads its order once it has started.
+	ready := make(chan struct{})
+	var cerr error
+	serve := sync.OnceValue(func() error {
+		// Saved before the box exists, so that each box that is found has its record.
+		if err := st.Store.Save(rec); err != nil {
+			return err
+		}
+		go func() {
+			defer close(ready)
+			cerr = st.companionFor(ctx, j, rec, info)
+		}()
+		return nil
+	})
+	standby := st.takeStandby(ctx, j, rec, spec, serve)
+	if err := serve(); err != nil {
+		return err
+	}
+	order := &lateReader{open: func() ([]byte, error) {
+		if <-ready; cerr != nil {
+			return nil, cerr
+		}
+		if err := st.saveOrder(rec, &j.Order); err != nil {
+			return nil, err
+		}
+		env, err := json.Marshal(workorder.Envelope{Order: j.Order, Secrets: secrets, Git: j.Git, ForgeToken: j.ForgeToken, App: j.App})
+		if err != nil {
+			return nil, fmt.Errorf("write the work order: %w", err)
+		}
+		return append(env, '\n'), nil
+	}}
+	var err error
+	if standby != "" {
+		err = st.order(ctx, standby, spec, order)
+	} else {
+		spec.Labels[workorder.LabelAttempt] = rec.AttemptID // may be that of a standby that was lost
+		_, err = st.Engine.Run(ctx, spec, order)
+	}
+	<-ready
 	switch {
+	case cerr != nil:
+		return cerr
 	case errors.Is(err, runtime.ErrConflict):
 		return st.conflict(ctx, j, rec, err)
 	case errors.Is(err, runtime.ErrIsolation):
@@ -160,6 +192,23 @@ func (st starter) start(ctx context.Context, j *job.Job, rec *taskstore.Record, 
 		return exiterr.New(workorder.ExitBox, err, "show the capabilities of this engine with: sandbox-agent doctor")
 	}
 	return nil
+}
+
+// lateReader reads what open returns at the first read.
+type lateReader struct {
+	open func() ([]byte, error)
+	r    *bytes.Reader
+}
+
+func (l *lateReader) Read(p []byte) (int, error) {
+	if l.r == nil {
+		b, err := l.open()
+		if err != nil {
+			return 0, err
+		}
+		l.r = bytes.NewReader(b)
+	}
+	return l.r.Read(p)
 }
 
 // ErrTaskBusy ends a start because the task has another box.

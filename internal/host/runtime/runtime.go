@@ -68,6 +68,7 @@ type ContainerSpec struct {
 	DNS         []string // resolvers; nil means the engine's
 	Fuse        bool     // the engine's machine has /dev/fuse
 	Throwaway   bool     // remove the box with its files when it ends
+	Standby     bool     // leave standard input open, for the order
 	CgroupV2    bool     // the engine's machine uses the unified hierarchy
 	Seccomp     bool     // the engine can filter system calls
 }

@@ -22,6 +22,9 @@ func (s suite) abilities(t *testing.T) {
 	if i, ok := s.e.(runtime.ImageStore); ok {
 		t.Run("images", func(t *testing.T) { s.images(t, i) })
 	}
+	if r, ok := s.e.(runtime.StandbyRuntime); ok {
+		t.Run("standby", func(t *testing.T) { s.standby(t, r) })
+	}
 }
 
 func (s suite) copies(t *testing.T, c runtime.Copier) {

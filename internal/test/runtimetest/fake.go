@@ -92,6 +92,7 @@ type container struct {
 	stopping   sync.Once
 	killing    sync.Once
 	done       chan struct{}
+	more       *io.PipeWriter // standard input after the first document; nil unless it stays open
 }
 
 type chunk struct {
@@ -200,15 +201,21 @@ func (f *Fake) Run(ctx context.Context, spec runtime.ContainerSpec, stdin io.Rea
 	}
 	c.grown = sync.NewCond(&c.mu)
 	f.boxes[c.ID] = c
-	go f.live(c, prog, in)
+	input := io.Reader(bytes.NewReader(in))
+	if spec.Standby {
+		var more io.Reader
+		more, c.more = io.Pipe()
+		input = io.MultiReader(input, more)
+	}
+	go f.live(c, prog, input)
 	return c.ID, ctx.Err()
 }
 
-func (f *Fake) live(c *container, prog Program, in []byte) {
+func (f *Fake) live(c *container, prog Program, in io.Reader) {
 	code := make(chan int, 1)
 	go func() {
 		code <- prog(&Box{
-			Stdin: bytes.NewReader(in), Stdout: sink{c, false}, Stderr: sink{c, true}, Stopped: c.stop, Killed: c.kill, c: c,
+			Stdin: in, Stdout: sink{c, false}, Stderr: sink{c, true}, Stopped: c.stop, Killed: c.kill, c: c,
 		})
 	}()
 	exit := 137
@@ -352,14 +359,10 @@ func (f *Fake) Instances(_ context.Context, labels map[string]string) ([]runtime
 		return nil, err
 	}
 	var list []runtime.Instance
-next:
 	for _, c := range f.boxes {
-		for k, v := range labels {
-			if have, ok := c.Labels[k]; !ok || v != "" && have != v {
-				continue next
-			}
+		if b := c.Named(); b.Has(labels) {
+			list = append(list, b)
 		}
-		list = append(list, c.Instance)
 	}
 	return list, nil
 }

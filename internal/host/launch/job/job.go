@@ -40,15 +40,6 @@ type Job struct {
 	Warnings        []string
 }
 
-// BoxName returns the name of an attempt's container. It has the attempt's number because the stopped box of a previous
-// attempt may have been kept.
-func BoxName(taskID string, attempt int) string {
-	if attempt <= 1 {
-		return "sandbox-agent-" + taskID
-	}
-	return fmt.Sprintf("sandbox-agent-%s-%d", taskID, attempt)
-}
-
 // Check validates the order.
 func (j *Job) Check() error {
 	checked := j.Order

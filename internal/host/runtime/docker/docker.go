@@ -201,21 +201,27 @@ func (e *api) start(ctx context.Context, id string, stdin io.Reader) error {
 	if err != nil {
 		return err
 	}
+	begin, cancel := context.WithTimeout(ctx, e.createTime)
+	defer cancel()
+	if err := e.c.ContainerStart(begin, id, container.StartOptions{}); err != nil {
+		att.Close()
+		return err
+	}
+	return e.handOver(ctx, att, stdin)
+}
+
+// handOver writes a document to a stream of standard input, and closes the stream.
+func (e *api) handOver(ctx context.Context, att types.HijackedResponse, document io.Reader) error {
 	passed := false
 	defer func() {
 		if !passed {
 			att.Close()
 		}
 	}()
-	begin, cancel := context.WithTimeout(ctx, e.createTime)
-	defer cancel()
-	if err := e.c.ContainerStart(begin, id, container.StartOptions{}); err != nil {
-		return err
-	}
 	// A box that dies without reading would block the write forever.
 	stop := context.AfterFunc(ctx, att.Close)
 	defer stop()
-	if _, err := io.Copy(att.Conn, stdin); err != nil {
+	if _, err := io.Copy(att.Conn, document); err != nil {
 		return fmt.Errorf("send the work order: %w", err)
 	}
 	if err := att.CloseWrite(); err != nil {
@@ -267,7 +273,7 @@ func (e *Engine) Instances(ctx context.Context, labels map[string]string) ([]run
 	defer cancel()
 	f := filters.NewArgs()
 	for k, v := range labels {
-		if v == "" {
+		if v == "" || k == workorder.LabelTask { // see Named
 			f.Add("label", k)
 		} else {
 			f.Add("label", k+"="+v)
@@ -289,6 +295,9 @@ func (e *Engine) Instances(ctx context.Context, labels map[string]string) ([]run
 		}
 		if len(c.Names) > 0 {
 			b.Name = strings.TrimPrefix(c.Names[0], "/")
+		}
+		if b = b.Named(); !b.Has(labels) {
+			continue
 		}
 		if b.Running() {
 			if err := e.refresh(ctx, &b); cerrdefs.IsNotFound(err) {

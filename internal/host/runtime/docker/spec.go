@@ -95,7 +95,7 @@ func hostConfig(s runtime.ContainerSpec) (*container.Config, *container.HostConf
 		Image:       s.Image,
 		Labels:      s.Labels,
 		OpenStdin:   true,
-		StdinOnce:   true,
+		StdinOnce:   !s.Standby,
 		AttachStdin: true,
 		StopTimeout: &stop,
 	}
