@@ -92,12 +92,17 @@ func (c collector) collect(ctx context.Context, rec *taskstore.Record, kind Stop
 	if err := outcome.WriteReport(rec, res); err != nil {
 		c.Log.Warn("write the report", "task", rec.TaskID, "error", err) // the result is complete without it
 	}
-	if box != nil && !rec.Keep {
-		if err := c.Engine.Remove(ctx, box.ID); err != nil {
-			return res, err
+	removed := make(chan error, 1)
+	go func() {
+		if box != nil && !rec.Keep {
+			removed <- c.Engine.Remove(ctx, box.ID)
 		}
-	}
+		close(removed)
+	}()
 	c.endCompanion(ctx, rec, box != nil)
+	if err := <-removed; err != nil {
+		return res, err
+	}
 	c.done(rec, res)
 	return res, c.Store.Save(rec)
 }
