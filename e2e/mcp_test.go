@@ -284,7 +284,7 @@ func TestMCPTask(t *testing.T) {
 // agentCLIs are the programs of agents out of the box's image, in a folder of this machine beside the program under test.
 func agentCLIs(t *testing.T) string {
 	t.Helper()
-	image, err := proc.Output(t.Context(), proc.Spec{Argv: []string{bin, "image", "build", "--with", "claude-code,codex,opencode"}})
+	image, err := proc.Output(t.Context(), proc.Spec{Argv: []string{bin, "image", "build", "--with", "all"}})
 	if err != nil {
 		t.Fatal(err)
 	}

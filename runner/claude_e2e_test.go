@@ -133,7 +133,7 @@ func realClaude(t *testing.T) string {
 		}
 		return fields[len(fields)-1]
 	}
-	id := output("docker", "create", output("../bin/sandbox-agent", "image", "build", "--with", "claude-code"))
+	id := output("docker", "create", output("../bin/sandbox-agent", "image", "build"))
 	path := filepath.Join(t.TempDir(), "claude")
 	defer output("docker", "rm", "-v", id)
 	output("docker", "cp", id+":/usr/local/bin/claude", path)

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Builds a release into dist/ and checks it: a tagged commit as that version, any other as a snapshot. PUBLISH=yes with a
-# token in GITHUB_TOKEN publishes it.
+# token in GITHUB_TOKEN publishes it. IMAGES=REPOSITORY pushes the images of boxes for this machine's architecture, and the
+# release's programs pull them by digest.
 # Usage: release.sh GORELEASER SYFT
 set -eu
 goreleaser=$(realpath "$1")
@@ -27,7 +28,7 @@ case $own in
 amd64) other=arm64 ;;
 *) other=amd64 ;;
 esac
-trap 'rm -f image/entrypoint/*-linux-"$other".gz image/entrypoint/*-linux-"$other".sum' EXIT
+trap 'rm -f image/entrypoint/*-linux-"$other".gz image/entrypoint/*-linux-"$other".sum image/entrypoint/released.json' EXIT
 "${MAKE:-make}" "entrypoint-$other" "entrypoint-$own"
 
 rm -rf "$stage"
@@ -39,6 +40,16 @@ for arch in amd64 arm64; do
 	done
 done
 CGO_ENABLED=0 go build -trimpath -buildvcs=true -o "$stage/tools/sandbox-agent" ./cmd/sandbox-agent
+if [ -n "${IMAGES-}" ]; then
+	digests=
+	for parts in none claude-code codex opencode claude-code,browser codex,browser opencode,browser all; do
+		name=$("$stage/tools/sandbox-agent" image build --with $parts | tail -n 1)
+		docker tag "$name" "$IMAGES:${name##*:}"
+		digest=$(docker push "$IMAGES:${name##*:}" | sed -n 's/.* digest: \(sha256:[0-9a-f]*\) .*/\1/p')
+		digests="$digests${digests:+, }\"${name##*-}\": \"${digest:?not pushed}\""
+	done
+	printf '{"repository": "%s", "digests": {%s}}\n' "$IMAGES" "$digests" >image/entrypoint/released.json
+fi
 "$stage/tools/sandbox-agent" man "$stage/man"
 "$stage/tools/sandbox-agent" completion bash >"$stage/completions/sandbox-agent.bash"
 "$stage/tools/sandbox-agent" completion zsh >"$stage/completions/_sandbox-agent"

@@ -25,5 +25,6 @@ jq -n --arg id "$ID" --arg v "$VERSION_ID" --arg arch "$(dpkg --print-architectu
 	  | with_entries(select(.value != ""))),
 	 missing: $missing}' >/usr/share/sandbox-agent/image.json
 # A proof copies /tmp for base and for head, so it must be empty.
+chmod 755 /usr/lib/command-not-found
 rm -rf /usr/share/sandbox-agent/missing /tmp/* /tmp/.[!.]* /root/.cache /root/.npm
 cat /usr/share/sandbox-agent/image.json

@@ -64,8 +64,8 @@ type Backend struct {
 type Images interface {
 	launch.Images
 	gc.Images
-	// Build builds the default image with these parts; with rebuild, again and without the cache.
-	Build(ctx context.Context, parts []string, rebuild bool, progress func(workorder.Event)) (workorder.Image, error)
+	// Build builds the default image with these parts, with exact without others; with rebuild, again and without the cache.
+	Build(ctx context.Context, parts []string, exact, rebuild bool, progress func(workorder.Event)) (workorder.Image, error)
 	// Small returns the small image of presets and pools, and builds it if it is missing, after a call of building.
 	Small(ctx context.Context, building func(name string), progress func(workorder.Event)) (workorder.Image, error)
 	// ReadFiles calls read with a tar of a file or directory, if the image has it.

@@ -121,7 +121,7 @@ const (
 )
 
 // BuildImage builds the default image with these parts if it is missing, or with rebuild again and without the cache. nil parts are
-// those of the project here. show receives the events.
+// those of the project here, and an image with more will do. show receives the events.
 func (m Machine) BuildImage(ctx context.Context, parts []string, rebuild bool, show func(workorder.Event)) (workorder.Image, error) {
 	be, err := m.Engine()
 	if err == nil {
@@ -130,6 +130,7 @@ func (m Machine) BuildImage(ctx context.Context, parts []string, rebuild bool, s
 	if err != nil {
 		return workorder.Image{}, err
 	}
+	exact := parts != nil
 	switch {
 	case slices.Equal(parts, []string{AllParts}):
 		parts = image.Parts()
@@ -140,7 +141,7 @@ func (m Machine) BuildImage(ctx context.Context, parts []string, rebuild bool, s
 			return workorder.Image{}, err
 		}
 	}
-	return be.Images.Build(ctx, parts, rebuild, show)
+	return be.Images.Build(ctx, parts, exact, rebuild, show)
 }
 
 // parts returns the parts of the image that tasks of the current directory's project need, or those of any project if there is none.

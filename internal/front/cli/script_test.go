@@ -128,7 +128,7 @@ func (noImages) Prepare(context.Context, workorder.Image, []string, map[string]s
 	return workorder.Image{}, runtime.ErrUnavailable
 }
 
-func (noImages) Build(context.Context, []string, bool, func(workorder.Event)) (workorder.Image, error) {
+func (noImages) Build(context.Context, []string, bool, bool, func(workorder.Event)) (workorder.Image, error) {
 	return workorder.Image{}, runtime.ErrUnavailable
 }
 

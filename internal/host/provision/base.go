@@ -34,7 +34,7 @@ func (b *builder) base(ctx context.Context, host host) (string, error) {
 	if err != nil || found != "" {
 		return found, err
 	}
-	pullErr := b.pull(ctx)
+	pullErr := b.pull(ctx, registryBase)
 	if pullErr == nil {
 		return registryBase, nil
 	}
@@ -83,16 +83,16 @@ var (
 	errDenied      = errors.New("registry refused")
 )
 
-// pull pulls the registry's base. Its first message is due soon; the rest may take as long as the whole build.
-func (b *builder) pull(ctx context.Context) error {
-	b.say("pulling %s", registryBase)
+// pull pulls an image of a registry. Its first message is due soon; the rest may take as long as the whole build.
+func (b *builder) pull(ctx context.Context, ref string) error {
+	b.say("pulling %s", ref)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	first := time.AfterFunc(answerDeadline, func() {
 		cancel(fmt.Errorf("%w within %s", errUnreachable, answerDeadline))
 	})
 	defer first.Stop()
-	body, err := b.engine.ImagePull(ctx, registryBase, imagetypes.PullOptions{Platform: "linux/" + b.arch})
+	body, err := b.engine.ImagePull(ctx, ref, imagetypes.PullOptions{Platform: "linux/" + b.arch})
 	if err != nil {
 		return classify(orCause(ctx, err))
 	}

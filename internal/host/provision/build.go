@@ -55,7 +55,7 @@ func (b *builder) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return b.build(ctx, base, host)
+	return b.build(ctx, b.src, base, host)
 }
 
 func (b *builder) emit(e workorder.Event) {
@@ -74,11 +74,12 @@ func (b *builder) warn(format string, a ...any) {
 	b.emit(workorder.Event{Type: workorder.EventWarning, Name: StepImage, Text: fmt.Sprintf(format, a...)})
 }
 
-func (b *builder) build(ctx context.Context, base string, host host) error {
+// build builds a source on a base image, under the builder's name.
+func (b *builder) build(ctx context.Context, src *image.Source, base string, host host) error {
 	pr, pw := io.Pipe()
 	defer pr.Close() // unblocks the writer if the engine stopped reading
 	go func() {
-		pw.CloseWithError(b.src.WriteContext(pw, image.Host{CAs: host.cas, Registry: host.registry}))
+		pw.CloseWithError(src.WriteContext(pw, image.Host{CAs: host.cas, Registry: host.registry}))
 	}()
 	return b.submit(ctx, pr, build.ImageBuildOptions{
 		BuildArgs: buildArgs(host.proxies, base),

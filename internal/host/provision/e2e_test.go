@@ -37,7 +37,7 @@ func engineClient(t *testing.T) *client.Client {
 func defaultImage(t *testing.T, c *client.Client, parts ...string) workorder.Image {
 	t.Helper()
 	img, err := Ensure(t.Context(), c, Options{
-		Version: version.String(), StateDir: t.TempDir(), Parts: parts, exact: true,
+		Version: version.String(), StateDir: t.TempDir(), Parts: parts, Exact: true,
 		Progress: func(e workorder.Event) { t.Log(e.Type, e.Status, e.Text) },
 	})
 	if errors.Is(err, image.ErrNoEntrypoint) {
@@ -51,6 +51,7 @@ func defaultImage(t *testing.T, c *client.Client, parts ...string) workorder.Ima
 
 // TestE2EParts: without parts the image is small, and a part shares the layers of the images with others.
 func TestE2EParts(t *testing.T) {
+	t.Parallel()
 	c := engineClient(t)
 	all := defaultImage(t, c, image.Parts()...)
 	before, err := List(t.Context(), c)

@@ -75,10 +75,11 @@ func (i Images) Small(ctx context.Context, building func(name string), progress 
 	return EnsureSmall(ctx, i.Client, o)
 }
 
-// Build builds the default image with these parts. With rebuild it builds an existing one, too, without the cache.
-func (i Images) Build(ctx context.Context, parts []string, rebuild bool, progress func(workorder.Event)) (workorder.Image, error) {
+// Build builds the default image with these parts, and with exact without others. With rebuild it builds an existing one, too, without
+// the cache.
+func (i Images) Build(ctx context.Context, parts []string, exact, rebuild bool, progress func(workorder.Event)) (workorder.Image, error) {
 	o := i.options("", progress)
-	o.Parts, o.Rebuild = parts, rebuild
+	o.Parts, o.Exact, o.Rebuild = parts, exact, rebuild
 	return Ensure(ctx, i.Client, o)
 }
 

@@ -48,6 +48,7 @@ type Engine interface {
 	ImageList(ctx context.Context, o imagetypes.ListOptions) ([]imagetypes.Summary, error)
 	ImageBuild(ctx context.Context, buildContext io.Reader, o build.ImageBuildOptions) (build.ImageBuildResponse, error)
 	ImagePull(ctx context.Context, ref string, o imagetypes.PullOptions) (io.ReadCloser, error)
+	ImageTag(ctx context.Context, ref, name string) error
 	ImageRemove(ctx context.Context, ref string, o imagetypes.RemoveOptions) ([]imagetypes.DeleteResponse, error)
 	ImageImport(ctx context.Context, src imagetypes.ImportSource, ref string, o imagetypes.ImportOptions) (io.ReadCloser, error)
 }
@@ -55,9 +56,10 @@ type Engine interface {
 // Options select the image.
 type Options struct {
 	Image   string   // the user's choice; "" means the default image
-	Parts   []string // parts that the default image must have; it may have more
-	Version string   // of the CLI, part of the default image's name
-	Arch    string   // the engine's architecture as Go names it; "" means to ask the engine
+	Parts   []string // parts that the default image must have; it may have more, unless Exact is set
+	Exact   bool
+	Version string // of the CLI, part of the default image's name
+	Arch    string // the engine's architecture as Go names it; "" means to ask the engine
 	// Rebuild builds an existing default image, too, without the cache.
 	Rebuild  bool
 	Programs *programs.Finder // of the default image's program
@@ -65,7 +67,7 @@ type Options struct {
 	// Building, if non-nil, receives the name of an image once, before this process builds it.
 	Building   func(name string)
 	repository string                // the image's name without the tag
-	exact      bool                  // an image with more parts will not do
+	releases   image.Releases        // set by tests; empty means the program's own
 	Progress   func(workorder.Event) // receives the events of a build; nil drops them
 }
 
@@ -100,9 +102,15 @@ func Ensure(ctx context.Context, engine Engine, o Options) (workorder.Image, err
 		}
 	}
 	sets := image.Sets(o.Parts)
+	if o.Exact {
+		sets = sets[:1]
+	}
 	src := image.Box(entrypoint, sets[0]...)
-	if !o.Rebuild && !o.exact {
+	if !o.Rebuild {
 		if img, err := existing(ctx, engine, o, src, sets); img.ID != "" || err != nil {
+			return img, err
+		}
+		if img, err := released(ctx, engine, o, src, sets, arch); img.ID != "" || err != nil {
 			return img, err
 		}
 	}
@@ -119,9 +127,11 @@ func existing(ctx context.Context, engine Engine, o Options, src *image.Source, 
 	if img, err := inspect(ctx, engine, name); !cerrdefs.IsNotFound(err) {
 		return img, err
 	}
-	all, err := List(ctx, engine)
-	if err != nil {
-		return workorder.Image{}, err
+	var all []Built
+	if len(sets) > 1 {
+		if all, err = List(ctx, engine); err != nil {
+			return workorder.Image{}, err
+		}
 	}
 	for _, set := range sets[1:] {
 		name, err := o.name(src.With(set))

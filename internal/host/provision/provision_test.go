@@ -60,6 +60,13 @@ func (f *fakeEngine) ImageList(context.Context, imagetypes.ListOptions) ([]image
 	return f.list, nil
 }
 
+func (f *fakeEngine) ImageTag(_ context.Context, ref, name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.images[name] = f.images[ref]
+	return nil
+}
+
 func (f *fakeEngine) ImageRemove(_ context.Context, ref string, _ imagetypes.RemoveOptions) ([]imagetypes.DeleteResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -218,7 +225,7 @@ func TestParts(t *testing.T) {
 		t.Errorf("without parts %s, want %s", got, all)
 	}
 	two := options("browser", "codex")
-	two.exact = true
+	two.Exact = true
 	smaller := ensured(two, 2)
 	if got := ensured(options("browser"), 2); got != smaller {
 		t.Errorf("for one part %s, want %s", got, smaller)
@@ -289,7 +296,7 @@ func TestPullDeadline(t *testing.T) {
 			return nil, ctx.Err()
 		}}
 		b := &builder{engine: engine, o: Options{Progress: func(workorder.Event) {}}}
-		if err := b.pull(t.Context()); !errors.Is(err, errUnreachable) {
+		if err := b.pull(t.Context(), registryBase); !errors.Is(err, errUnreachable) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -311,7 +318,7 @@ func TestPullThatIsSlowAfterItsFirstWord(t *testing.T) {
 			return r, nil
 		}}
 		b := &builder{engine: engine, o: Options{Progress: func(workorder.Event) {}}}
-		if err := b.pull(t.Context()); err != nil {
+		if err := b.pull(t.Context(), registryBase); err != nil {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -27,8 +27,8 @@ func NewCmdImage(f *cmdutil.Factory) *cobra.Command {
 		Use: "build", Short: "Build the default image if it is missing", Args: cmdutil.NoArgs,
 		Long: `Builds the default image if it is missing, and prints its name. Agents, the
 Supabase CLI and a browser are parts: layers of the images whose sandboxes need
-them. The default are the parts that the project of the current directory needs.
-An image with more parts than a sandbox needs is used if it exists.`,
+them. --with names exactly the parts of an image. Without it, the image is the
+one for the project of the current directory; an existing one may have more.`,
 		Example: `  sandbox-agent image build
   sandbox-agent image build --with codex,browser
   sandbox-agent image build --with all --rebuild`,

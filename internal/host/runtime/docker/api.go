@@ -56,6 +56,11 @@ func (c Client) ImageList(ctx context.Context, o imagetypes.ListOptions) ([]imag
 	return v, c.reached(err)
 }
 
+// ImageTag gives an image a further name.
+func (c Client) ImageTag(ctx context.Context, ref, name string) error {
+	return c.reached(c.c.ImageTag(ctx, ref, name))
+}
+
 // ImageBuild builds an image. The response's body reports the progress.
 func (c Client) ImageBuild(ctx context.Context, buildContext io.Reader, o build.ImageBuildOptions) (build.ImageBuildResponse, error) {
 	v, err := c.c.ImageBuild(ctx, buildContext, o)
