@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/internal/versionrange"
 	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
@@ -68,7 +68,7 @@ func checkMemory(d *decoder, v *value) {
 	}
 }
 
-var windowsPath = regexp.MustCompile(`^[A-Za-z]:\\`)
+var windowsPath = lazyregexp.New(`^[A-Za-z]:\\`)
 
 func checkToolVersion(d *decoder, v *value) {
 	if _, err := versionrange.Parse(v.Text); err != nil || !workorder.ValidToolVersion(v.Text) {

@@ -1,26 +1,26 @@
 package projects
 
 import (
-	"regexp"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 var (
-	projectName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+	projectName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 	// imageRef accepts [host[:port]/]path[:tag][@digest] loosely: it catches typing errors, and the engine decides.
-	imageRef    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}$`)
-	runtimeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$`)
+	imageRef    = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}$`)
+	runtimeName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$`)
 	// packageName must not end with a hyphen: apt-get would remove such a package.
-	packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]*[a-z0-9+.](:[a-z0-9]+)?(=[A-Za-z0-9.+:~-]*[A-Za-z0-9.+~])?$`)
-	ownerName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+$`)
-	plainWord   = regexp.MustCompile(`^[^-\s][^\s]*$`)
+	packageName = lazyregexp.New(`^[a-z0-9][a-z0-9+.-]*[a-z0-9+.](:[a-z0-9]+)?(=[A-Za-z0-9.+:~-]*[A-Za-z0-9.+~])?$`)
+	ownerName   = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+$`)
+	plainWord   = lazyregexp.New(`^[^-\s][^\s]*$`)
 	// agentName names a window of tmux, which treats a number as an index.
-	agentName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,31}$`)
-	urlPath   = regexp.MustCompile(`^/[!-~]{0,500}$`)
-	portSpec  = regexp.MustCompile(`^[1-9][0-9]{0,4}(/(tcp|udp))?$`)
+	agentName = lazyregexp.New(`^[A-Za-z][A-Za-z0-9_-]{0,31}$`)
+	urlPath   = lazyregexp.New(`^/[!-~]{0,500}$`)
+	portSpec  = lazyregexp.New(`^[1-9][0-9]{0,4}(/(tcp|udp))?$`)
 )
 
 // ValidPackage reports whether s is the name of a distribution package, with an optional =VERSION.
@@ -268,7 +268,7 @@ func services(env func() *schema) *schema {
 	}
 	serviceEnv := env()
 	serviceEnv.Doc = "Environment of the container, kept as written."
-	serviceEnv.Names = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`).MatchString // images read settings such as discovery.type
+	serviceEnv.Names = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_.-]*$`).MatchString // images read settings such as discovery.type
 	serviceEnv.Item = &schema{Kind: yamlkeys.Text, Doc: "Value, kept as written: 1.10 stays 1.10.", AllowEmpty: true}
 	return &schema{
 		Kind: yamlkeys.Mapping, Doc: "Containers the task needs, in the sandbox's own Docker. Each is reachable by its name.",

@@ -16,11 +16,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"regexp"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/worktree"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // Executor runs commands and interpreter sessions: a Sandbox or a Nested.
@@ -139,7 +139,7 @@ func (sb *Sandbox) Attach(ctx context.Context, id string, from int64) (*Process,
 	return p, nil
 }
 
-var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+var validName = lazyregexp.New(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
 // ValidName reports whether the name is valid for a sandbox.
 func ValidName(name string) bool { return validName.MatchString(name) }

@@ -4,9 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // Paths of sessions: interpreters that keep their state.
@@ -40,7 +41,7 @@ func Drivers() []string {
 // MaxCode is the limit of a cell's code, in bytes.
 const MaxCode = 32 << 20
 
-var sessionID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+var sessionID = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // SessionSpec describes a session's interpreter.
 type SessionSpec struct {

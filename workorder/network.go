@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // NetworkMode is the outbound network mode of the box. It applies to the agent, all commands of the project and inner
@@ -248,7 +249,7 @@ func (r AllowRule) String() string {
 
 // plainInYAML matches rules that YAML reads as text without quotes: a name with a dot whose last part begins with a
 // letter, and an IPv4 address.
-var plainInYAML = regexp.MustCompile(`^([a-z][a-z0-9-]*(\.[a-z0-9-]+)*\.[a-z][a-z0-9-]*|[0-9]+(\.[0-9]+){3})(:[0-9]+)?(@private)?$`)
+var plainInYAML = lazyregexp.New(`^([a-z][a-z0-9-]*(\.[a-z0-9-]+)*\.[a-z][a-z0-9-]*|[0-9]+(\.[0-9]+){3})(:[0-9]+)?(@private)?$`)
 
 // Line returns the rule as a YAML item of network.allow, quoted if necessary.
 func (r AllowRule) Line() string {

@@ -2,10 +2,11 @@ package workorder
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // BoxSpec describes a box: its image and isolation, contents, network and limits.
@@ -117,8 +118,8 @@ func (l Limits) AgentPIDs() int64 {
 }
 
 var (
-	serviceName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,62}$`)
-	envName     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	serviceName = lazyregexp.New(`^[a-z0-9][a-z0-9_.-]{0,62}$`)
+	envName     = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
 // ValidServiceName reports whether s is a valid service name: a lower-case host name, since it must resolve by DNS.

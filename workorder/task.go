@@ -3,9 +3,10 @@ package workorder
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"regexp"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 const (
@@ -15,7 +16,7 @@ const (
 	maxSlug = 24
 )
 
-var taskID = regexp.MustCompile(`^T-[0-9A-Z]{8}$`)
+var taskID = lazyregexp.New(`^T-[0-9A-Z]{8}$`)
 
 // NewTaskID returns a random task id: T- and 8 characters of 0-9A-Z (41 bits).
 func NewTaskID() string {
@@ -36,7 +37,7 @@ func NewTaskID() string {
 // ValidTaskID reports whether s has the form of a task id.
 func ValidTaskID(s string) bool { return taskID.MatchString(s) }
 
-var attemptID = regexp.MustCompile(`^[0-9a-f]{16}$`)
+var attemptID = lazyregexp.New(`^[0-9a-f]{16}$`)
 
 // NewAttemptID returns a random attempt id.
 func NewAttemptID() string {

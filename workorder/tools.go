@@ -1,8 +1,9 @@
 package workorder
 
 import (
-	"regexp"
 	"slices"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // toolNames is in the order of installation: dependencies come first.
@@ -10,7 +11,7 @@ var toolNames = []string{
 	"node", "npm", "pnpm", "yarn", "bun", "deno", "go", "python", "uv", "poetry", "rust", "java", "maven", "gradle", "ruby", "php",
 }
 
-var toolVersion = regexp.MustCompile(`^[A-Za-z0-9<>=~^*!][A-Za-z0-9.<>=~^*!+_ ,|/-]{0,60}$`)
+var toolVersion = lazyregexp.New(`^[A-Za-z0-9<>=~^*!][A-Za-z0-9.<>=~^*!+_ ,|/-]{0,60}$`)
 
 // ToolNames returns the supported tools.
 func ToolNames() []string { return slices.Clone(toolNames) }

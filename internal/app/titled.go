@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
@@ -67,7 +67,7 @@ func (b Sandboxes) CreateTitled(
 	return nil, nil, fmt.Errorf("%d sandboxes have names that begin with %s: choose another title", maxNameTries, stem)
 }
 
-var notInName = regexp.MustCompile(`[^a-z0-9]+`)
+var notInName = lazyregexp.New(`[^a-z0-9]+`)
 
 func titledName(title string) string {
 	name := strings.Trim(notInName.ReplaceAllString(strings.ToLower(title), "-"), "-")
@@ -75,7 +75,7 @@ func titledName(title string) string {
 }
 
 // validRef is how an agent may name a commit.
-var validRef = regexp.MustCompile(`^[a-zA-Z0-9._~/][a-zA-Z0-9._~/-]{0,199}$`)
+var validRef = lazyregexp.New(`^[a-zA-Z0-9._~/][a-zA-Z0-9._~/-]{0,199}$`)
 
 // beginning returns the branch, tag or commit that a clone begins at.
 func beginning(ctx context.Context, repo *localrepo.Repo, ref string) (string, error) {

@@ -5,10 +5,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"unicode"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -42,11 +42,11 @@ func DefaultAuthor() workorder.Identity {
 
 var (
 	// scpForm is user@host:path. A slash before the colon makes it a path.
-	scpForm     = regexp.MustCompile(`^(?:([^@\s/]+)@)?([A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\]):([^\s].*)$`)
-	helperForm  = regexp.MustCompile(`^[A-Za-z0-9+.-]+::`)
-	schemeForm  = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
-	forgetful   = regexp.MustCompile(`^(?:www\.)?(?:github\.com|gitlab\.com|bitbucket\.org|codeberg\.org)/`)
-	driveLetter = regexp.MustCompile(`^[A-Za-z]:[\\/]`)
+	scpForm     = lazyregexp.New(`^(?:([^@\s/]+)@)?([A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\]):([^\s].*)$`)
+	helperForm  = lazyregexp.New(`^[A-Za-z0-9+.-]+::`)
+	schemeForm  = lazyregexp.New(`^[A-Za-z][A-Za-z0-9+.-]*://`)
+	forgetful   = lazyregexp.New(`^(?:www\.)?(?:github\.com|gitlab\.com|bitbucket\.org|codeberg\.org)/`)
+	driveLetter = lazyregexp.New(`^[A-Za-z]:[\\/]`)
 )
 
 const credentialHint = "remove everything before the @; the token is taken from SANDBOX_AGENT_GIT_TOKEN, GH_TOKEN, `gh auth " +

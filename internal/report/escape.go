@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"html"
 	"net/url"
-	"regexp"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
@@ -19,20 +19,20 @@ const gap = "&#x200b;"
 
 var (
 	// address is the beginning of a URL that becomes a link by itself.
-	address = regexp.MustCompile(`(?i)://|\bwww\.`)
+	address = lazyregexp.New(`(?i)://|\bwww\.`)
 	// shortcode is, after a colon, an emoji by its name, which could be a green tick.
-	shortcode = regexp.MustCompile(`^[0-9A-Za-z_+-]+(:|$)`)
+	shortcode = lazyregexp.New(`^[0-9A-Za-z_+-]+(:|$)`)
 	// gh is a reference such as GH-12.
-	gh = regexp.MustCompile(`(?i)\b(gh)-([0-9])`)
+	gh = lazyregexp.New(`(?i)\b(gh)-([0-9])`)
 	// hexRun is what GitHub takes for a commit id, of at least seven digits.
-	hexRun  = regexp.MustCompile(`(?i)\b[0-9a-f]{7,}\b`)
-	hexPart = regexp.MustCompile(`(?i)[0-9a-f]{6}`)
+	hexRun  = lazyregexp.New(`(?i)\b[0-9a-f]{7,}\b`)
+	hexPart = lazyregexp.New(`(?i)[0-9a-f]{6}`)
 	// box begins an alert, a task's box or a footnote.
-	box = regexp.MustCompile(`\[([!^ xX]|$)`)
+	box = lazyregexp.New(`\[([!^ xX]|$)`)
 	// listMark begins a list, a heading or a rule.
-	listMark = regexp.MustCompile(`^([-+=:]|[0-9]{1,9}[.)](\s|$))`)
+	listMark = lazyregexp.New(`^([-+=:]|[0-9]{1,9}[.)](\s|$))`)
 	// acts is what GitHub acts on in a commit message.
-	acts = regexp.MustCompile("(?i)[@`|]|#[0-9]|\\bgh-[0-9]")
+	acts = lazyregexp.New("(?i)[@`|]|#[0-9]|\\bgh-[0-9]")
 )
 
 // mark is replaced by a gap; clean has dropped it from the text itself.

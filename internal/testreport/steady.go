@@ -1,12 +1,13 @@
 package testreport
 
 import (
-	"regexp"
 	"strconv"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // numbers are the varying parts of tests' names: addresses, times, ports.
-var numbers = regexp.MustCompile(`0x[0-9a-fA-F]+|[0-9]+`)
+var numbers = lazyregexp.New(`0x[0-9a-fA-F]+|[0-9]+`)
 
 // steady gives tests whose names vary between runs one name, so that they are compared. Two runs of base must show that
 // they vary, so that a task that renames tests hides none. The given reports stay unchanged.

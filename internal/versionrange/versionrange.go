@@ -4,11 +4,12 @@ package versionrange
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // version is the numbers of a version, and what marks it as one before a release.
@@ -19,8 +20,8 @@ type version struct {
 
 var (
 	// form takes what programs, registries and lists of packages write: v22.1.0, go1.26rc1, 17.0.9+9, 3.3.0p0, 21.0.13-1~deb13u1.
-	form   = regexp.MustCompile(`^(?:v|go)?([0-9]{1,9}(?:\.[0-9]{1,9}){0,4})((?:[A-Za-z+~_-][A-Za-z0-9.+~:_-]*)?)$`)
-	before = regexp.MustCompile(`^[-.]?(?:alpha|beta|rc|a|b|pre|preview|canary|next|nightly|dev|ea|m)[-.]?[0-9]*(?:[-.].*)?$`)
+	form   = lazyregexp.New(`^(?:v|go)?([0-9]{1,9}(?:\.[0-9]{1,9}){0,4})((?:[A-Za-z+~_-][A-Za-z0-9.+~:_-]*)?)$`)
+	before = lazyregexp.New(`^[-.]?(?:alpha|beta|rc|a|b|pre|preview|canary|next|nightly|dev|ea|m)[-.]?[0-9]*(?:[-.].*)?$`)
 )
 
 func parse(s string) (version, bool) {
@@ -104,9 +105,9 @@ type bound struct {
 }
 
 var (
-	token  = regexp.MustCompile(`^(>=|<=|===|==|~=|~>|!=|>|<|=|\^|~)?\s*(?:v|go)?([0-9xX*][^\s,|]*)`)
-	hyphen = regexp.MustCompile(`^(\S+)\s+-\s+(\S+)$`)
-	wild   = regexp.MustCompile(`^[xX*]$|\.[xX*].*$`)
+	token  = lazyregexp.New(`^(>=|<=|===|==|~=|~>|!=|>|<|=|\^|~)?\s*(?:v|go)?([0-9xX*][^\s,|]*)`)
+	hyphen = lazyregexp.New(`^(\S+)\s+-\s+(\S+)$`)
+	wild   = lazyregexp.New(`^[xX*]$|\.[xX*].*$`)
 )
 
 // Parse reads a version ("1.26.3"), a beginning of one ("22": any 22.x), a range as npm, pip, Poetry, Composer or Bundler write it, or

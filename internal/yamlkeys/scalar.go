@@ -3,7 +3,6 @@ package yamlkeys
 import (
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 const longestDuration = 365 * 24 * time.Hour
@@ -92,7 +92,7 @@ func (d *Decoder) boolean(v *Value, n *yaml.Node) bool {
 }
 
 // plainNumber excludes octal, hexadecimal, underscores and infinity, on which YAML readers differ.
-var plainNumber = regexp.MustCompile(`^[+-]?(0|[1-9][0-9]*)?(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?$`)
+var plainNumber = lazyregexp.New(`^[+-]?(0|[1-9][0-9]*)?(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?$`)
 
 func (d *Decoder) number(v *Value, n *yaml.Node) bool {
 	s := v.Schema
@@ -144,7 +144,7 @@ func parseDuration(t string) (float64, bool) {
 	return dur.Seconds(), err == nil && dur > 0 && dur <= longestDuration
 }
 
-var sizeForm = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)(?:([kmgt])i?b?|b)?$`)
+var sizeForm = lazyregexp.New(`^([0-9]+(?:\.[0-9]+)?)(?:([kmgt])i?b?|b)?$`)
 
 // largestSize keeps sizes exact in a float64.
 const largestSize = 1 << 50

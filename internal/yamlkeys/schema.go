@@ -1,6 +1,8 @@
 package yamlkeys
 
-import "regexp"
+import (
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
+)
 
 // Kind is the type of a value.
 type Kind int
@@ -27,7 +29,7 @@ type Schema struct {
 	// Enum lists the allowed texts.
 	Enum []string
 	// Pattern restricts a text; Rule describes the pattern.
-	Pattern *regexp.Regexp
+	Pattern *lazyregexp.Pattern
 	Rule    string
 	// Max bounds a number or integer; 0 is no bound.
 	Max float64

@@ -1,10 +1,10 @@
 package yamlkeys
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -26,7 +26,7 @@ func newSource(name, content string) *source {
 }
 
 // lineBreaks are YAML's line ends.
-var lineBreaks = regexp.MustCompile("\r\n|[\n\r\u0085\u2028\u2029]")
+var lineBreaks = lazyregexp.New("\r\n|[\n\r\u0085\u2028\u2029]")
 
 func splitLines(content string) []string { return lineBreaks.Split(content, -1) }
 
@@ -60,17 +60,17 @@ func (s *source) hide(v string) {
 
 var (
 	// token matches well-known forms of credentials.
-	token = regexp.MustCompile(`sk-ant-[A-Za-z0-9_-]{4,}|sk-(?:proj|svcacct)-[A-Za-z0-9_-]{8,}|gh[pousr]_[A-Za-z0-9]{8,}|` +
+	token = lazyregexp.New(`sk-ant-[A-Za-z0-9_-]{4,}|sk-(?:proj|svcacct)-[A-Za-z0-9_-]{8,}|gh[pousr]_[A-Za-z0-9]{8,}|` +
 		`github_pat_[A-Za-z0-9_]{8,}|glpat-[A-Za-z0-9_-]{8,}|xox[abprs]-[A-Za-z0-9-]{8,}|(?:AKIA|ASIA)[0-9A-Z]{12,}|` +
 		`(?:sk|rk)_live_[A-Za-z0-9]{8,}|SG\.[A-Za-z0-9_-]{16,}\.|AIza[0-9A-Za-z_-]{30,}|` +
 		`\bsk-[A-Za-z0-9]{20,}|-----BEGIN [A-Z ]*PRIVATE KEY-----`)
-	userinfo   = regexp.MustCompile(`://[^/@\s"']+@`)
-	sshUser    = regexp.MustCompile(`^://[A-Za-z0-9._-]+@$`)
-	reference  = regexp.MustCompile(`^["']?(env|file|cmd)://`)
-	secretsKey = regexp.MustCompile(`(?i)(?:^|[\s{,?-])["']?secre[a-z]*["']?\s*:`)
-	secretLike = regexp.MustCompile(`(?i)["']?\b[a-z0-9_.-]*(?:password|passwd|token|api_?key|secret|` +
+	userinfo   = lazyregexp.New(`://[^/@\s"']+@`)
+	sshUser    = lazyregexp.New(`^://[A-Za-z0-9._-]+@$`)
+	reference  = lazyregexp.New(`^["']?(env|file|cmd)://`)
+	secretsKey = lazyregexp.New(`(?i)(?:^|[\s{,?-])["']?secre[a-z]*["']?\s*:`)
+	secretLike = lazyregexp.New(`(?i)["']?\b[a-z0-9_.-]*(?:password|passwd|token|api_?key|secret|` +
 		`private_?key|credential)[a-z0-9_.-]*["']?\s*:\s*`)
-	entryKey = regexp.MustCompile(`^(\s*(?:\?\s+)?["']?[A-Za-z_][A-Za-z0-9_.-]*["']?\s*:(?:\s+|$))(.*)$`)
+	entryKey = lazyregexp.New(`^(\s*(?:\?\s+)?["']?[A-Za-z_][A-Za-z0-9_.-]*["']?\s*:(?:\s+|$))(.*)$`)
 )
 
 // LooksSecret reports whether a text contains a credential of a well-known form.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"regexp"
 	"sort"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // findUnreadable reports bytes that are no text, with their position.
@@ -41,7 +41,7 @@ func findUnreadable(src *source, content []byte) *diag.Problem {
 	return nil
 }
 
-var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
+var yamlError = lazyregexp.New(`^yaml: (?:line (\d+): )?(.*)$`)
 
 // syntaxProblem gives an error of the YAML reader a position: the reader's may be where an enclosing block began. The
 // faulty line is the first whose prefix of the file fails in the same way.

@@ -10,9 +10,9 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
 	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
@@ -273,7 +273,7 @@ func (b *Browser) texts(in []string) []string {
 	return out
 }
 
-var notInName = regexp.MustCompile(`[^A-Za-z0-9]+`)
+var notInName = lazyregexp.New(`[^A-Za-z0-9]+`)
 
 func slug(p string) string {
 	const most = 40

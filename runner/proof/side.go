@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
 	"github.com/sandbox-agent/sandbox-agent/internal/testreport"
@@ -403,7 +403,7 @@ func (r *sides) resume(ctx context.Context, s *side) bool {
 	return ok
 }
 
-var notInFileName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+var notInFileName = lazyregexp.New(`[^A-Za-z0-9._-]+`)
 
 // maxFileName bounds a check's part of a log name, in bytes: the file systems' limit is 255.
 const maxFileName = 100

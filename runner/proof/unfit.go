@@ -3,16 +3,16 @@ package proof
 import (
 	"bytes"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // cannotRun matches a line with which a check says that it could not begin: its program or a file is missing, or it
 // found no tests. On base this means that the check was guessed wrongly, or that the sandbox lacks something.
-var cannotRun = regexp.MustCompile(`(?i)command not found|: not found$|: No such file( or directory)?$|\bError 12[67]$|` +
+var cannotRun = lazyregexp.New(`(?i)command not found|: not found$|: No such file( or directory)?$|\bError 12[67]$|` +
 	`executable file not found|No module named|Cannot find module|no such command|missing script|No rule to make target|` +
 	`command "[^"]*" is not defined|task '[^']*' not found|could not determine executable|ENOENT|` +
 	`no tests? (files? )?(ran|found|executed|were found)|collected 0 items|matched no packages|no test specified`)

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
@@ -18,9 +18,9 @@ const none = "none"
 
 // What limits look like. None is zero: that would be no limit to one reader and nothing at all to another.
 var (
-	memoryForm = regexp.MustCompile(`(?i)^(\d+(?:\.\d+)?)\s*([mg])$`)
-	cpusForm   = regexp.MustCompile(`^\d+(\.\d+)?$`)
-	pidsForm   = regexp.MustCompile(`^\d+$`)
+	memoryForm = lazyregexp.New(`(?i)^(\d+(?:\.\d+)?)\s*([mg])$`)
+	cpusForm   = lazyregexp.New(`^\d+(\.\d+)?$`)
+	pidsForm   = lazyregexp.New(`^\d+$`)
 	errZero    = errors.New("0 is neither a limit nor none")
 )
 

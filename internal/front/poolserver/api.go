@@ -23,12 +23,12 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"time"
 	"unicode/utf8"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
 )
@@ -40,7 +40,7 @@ type Request struct {
 	Name string `json:"name,omitempty"`
 }
 
-var lease = regexp.MustCompile(`^L-[a-z0-9]{1,40}$`)
+var lease = lazyregexp.New(`^L-[a-z0-9]{1,40}$`)
 
 // ValidLease reports whether a lease can have the ID.
 func ValidLease(id string) bool { return lease.MatchString(id) }

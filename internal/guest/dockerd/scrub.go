@@ -7,13 +7,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gofrs/flock"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 const (
@@ -62,7 +63,7 @@ func checkSpace(root string) (note string, err error) {
 }
 
 // remapped matches the data root that userns-remap puts inside the data root.
-var remapped = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
+var remapped = lazyregexp.New(`^[0-9]+\.[0-9]+$`)
 
 // scrub removes all state of earlier runs except image layers: containers, networks, volumes with another task's data,
 // half-loaded layers. With keep it removes only leftovers of a killed daemon. The caller holds the lock. scrub moves

@@ -3,10 +3,11 @@ package guard
 import (
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 type kind int
@@ -125,7 +126,7 @@ const (
 	maxPath                  = 4096
 )
 
-var versionPart = regexp.MustCompile(`^v[0-9.]`)
+var versionPart = lazyregexp.New(`^v[0-9.]`)
 
 // locate finds the endpoint and the canonical path of a request. p is the path as the engine sees it: decoded once.
 func locate(method, p string) (endpoint, []string, error) {
@@ -215,7 +216,7 @@ func encodePath(parts []string) string {
 	return (&url.URL{Path: "/" + strings.Join(parts, "/")}).EscapedPath()
 }
 
-var topArgs = regexp.MustCompile(`^[A-Za-z, -]*$`)
+var topArgs = lazyregexp.New(`^[A-Za-z, -]*$`)
 
 func topQuery(q url.Values) error {
 	for _, s := range q["ps_args"] {

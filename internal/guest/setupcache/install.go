@@ -5,40 +5,40 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // installs match commands whose result depends only on the files in a key, without other arguments.
-var installs = []*regexp.Regexp{
-	regexp.MustCompile(`^cd [A-Za-z0-9_./-]+$`),
-	regexp.MustCompile(
+var installs = []*lazyregexp.Pattern{
+	lazyregexp.New(`^cd [A-Za-z0-9_./-]+$`),
+	lazyregexp.New(
 		`^npm (ci|i|install)( --(no-audit|no-fund|ignore-scripts|prefer-offline|legacy-peer-deps|include=dev|omit=optional))*$`,
 	),
-	regexp.MustCompile(`^pnpm (i|install)( --(frozen-lockfile|no-frozen-lockfile|prefer-offline|ignore-scripts))*$`),
-	regexp.MustCompile(`^yarn( install)?( --(frozen-lockfile|immutable|prefer-offline|ignore-scripts|non-interactive))*$`),
-	regexp.MustCompile(`^bun (i|install)( --frozen-lockfile)?$`),
-	regexp.MustCompile(`^go mod download( -x)?$`),
-	regexp.MustCompile(`^uv sync( --(frozen|locked|all-extras|all-groups|dev|group [a-z]+))*$`),
-	regexp.MustCompile(`^poetry install( --(no-interaction|no-root|all-extras|sync))*$`),
-	regexp.MustCompile(
+	lazyregexp.New(`^pnpm (i|install)( --(frozen-lockfile|no-frozen-lockfile|prefer-offline|ignore-scripts))*$`),
+	lazyregexp.New(`^yarn( install)?( --(frozen-lockfile|immutable|prefer-offline|ignore-scripts|non-interactive))*$`),
+	lazyregexp.New(`^bun (i|install)( --frozen-lockfile)?$`),
+	lazyregexp.New(`^go mod download( -x)?$`),
+	lazyregexp.New(`^uv sync( --(frozen|locked|all-extras|all-groups|dev|group [a-z]+))*$`),
+	lazyregexp.New(`^poetry install( --(no-interaction|no-root|all-extras|sync))*$`),
+	lazyregexp.New(
 		`^(python3? -m |(\$HOME/)?[A-Za-z0-9_./-]*/bin/)?pip3? install( --(user|no-cache-dir|quiet|break-system-packages))*( (-r ` +
 			`[A-Za-z0-9_./-]*requirements[A-Za-z0-9_.-]*\.txt|pytest|uv|poetry))+$`,
 	),
-	regexp.MustCompile(`^python3? -m venv (\$HOME/)?[A-Za-z0-9_./-]+$`),
-	regexp.MustCompile(`^bundle (install( --quiet)?|config set --global path "[$A-Za-z0-9_./-]+")$`),
-	regexp.MustCompile(`^cargo fetch( --locked)?$`),
-	regexp.MustCompile(`^composer install( --(no-interaction|no-progress|no-scripts|prefer-dist|quiet))*$`),
+	lazyregexp.New(`^python3? -m venv (\$HOME/)?[A-Za-z0-9_./-]+$`),
+	lazyregexp.New(`^bundle (install( --quiet)?|config set --global path "[$A-Za-z0-9_./-]+")$`),
+	lazyregexp.New(`^cargo fetch( --locked)?$`),
+	lazyregexp.New(`^composer install( --(no-interaction|no-progress|no-scripts|prefer-dist|quiet))*$`),
 }
 
 // managers run commands of a manifest while they install.
-var managers = regexp.MustCompile(`(^|&& *)(npm|pnpm|yarn|bun|composer)\b`)
+var managers = lazyregexp.New(`(^|&& *)(npm|pnpm|yarn|bun|composer)\b`)
 
 // assignments before a command set variables to constant values.
-var assignments = regexp.MustCompile(`^([A-Z_]+=("[A-Za-z0-9_./:$-]*"|(\$HOME/)?[A-Za-z0-9_./:-]*) )+`)
+var assignments = lazyregexp.New(`^([A-Z_]+=("[A-Za-z0-9_./:$-]*"|(\$HOME/)?[A-Za-z0-9_./:-]*) )+`)
 
 // installsOnly reports whether a setup command only installs what the key's files name.
 func (c Commit) installsOnly(command string) bool {
@@ -47,7 +47,7 @@ func (c Commit) installsOnly(command string) bool {
 	}
 	for part := range strings.SplitSeq(command, "&&") {
 		part = assignments.ReplaceAllString(strings.Join(strings.Fields(part), " "), "")
-		if !slices.ContainsFunc(installs, func(r *regexp.Regexp) bool { return r.MatchString(part) }) {
+		if !slices.ContainsFunc(installs, func(r *lazyregexp.Pattern) bool { return r.MatchString(part) }) {
 			return false
 		}
 	}

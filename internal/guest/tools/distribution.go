@@ -8,11 +8,11 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/versionrange"
 )
@@ -20,7 +20,7 @@ import (
 // distribution provides packages of the image's distribution that have the tool's own version.
 type distribution struct {
 	// pkg matches their names. FIRST below is replaced by its first group.
-	pkg *regexp.Regexp
+	pkg *lazyregexp.Pattern
 	// with lists packages that are installed with it.
 	with []string
 	// at maps programs to their paths. ARCH is replaced by amd64 or arm64; * means all programs of a directory.
@@ -31,7 +31,7 @@ func (distribution) String() string { return "distribution" }
 
 type offer struct{ pkg, full string }
 
-var upstream = regexp.MustCompile(`^(?:[0-9]+:)?([0-9]+(?:\.[0-9]+)*)`)
+var upstream = lazyregexp.New(`^(?:[0-9]+:)?([0-9]+(?:\.[0-9]+)*)`)
 
 func (w distribution) offers(ctx context.Context, b *Tools) (map[string]offer, error) {
 	if err := b.apt.Update(ctx); err != nil {
@@ -108,8 +108,8 @@ func (w distribution) fill(ctx context.Context, b *Tools, _ *tool, version, dir 
 const unfinished = ".new-"
 
 var (
-	dirName = regexp.MustCompile(`^[0-9][A-Za-z0-9._+-]{0,60}$`)
-	said    = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)+(?:[-.]?(?:alpha|beta|rc|a|b|canary|next)[-.]?[0-9]*)?|\b[0-9]+\b`)
+	dirName = lazyregexp.New(`^[0-9][A-Za-z0-9._+-]{0,60}$`)
+	said    = lazyregexp.New(`[0-9]+(?:\.[0-9]+)+(?:[-.]?(?:alpha|beta|rc|a|b|canary|next)[-.]?[0-9]*)?|\b[0-9]+\b`)
 )
 
 // begin creates the directories, and removes the links of an earlier run and the leftovers of a killed install.

@@ -3,12 +3,12 @@ package tools
 import (
 	"errors"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
@@ -74,7 +74,7 @@ func TestEachWay(t *testing.T) {
 	if err := program(t.Context(), usr, "thing-1.2", "1.2.7"); err != nil {
 		t.Fatal(err)
 	}
-	apt := distribution{pkg: regexp.MustCompile(`^(?:thing|bad)-([0-9.]+)-go$`), with: []string{"with-FIRST"}, at: map[string]string{"thing": usr + "/thing-FIRST"}}
+	apt := distribution{pkg: lazyregexp.New(`^(?:thing|bad)-([0-9.]+)-go$`), with: []string{"with-FIRST"}, at: map[string]string{"thing": usr + "/thing-FIRST"}}
 	for name, row := range map[string]struct {
 		tool, asked string
 		ways        []way
@@ -123,7 +123,7 @@ func TestEachWay(t *testing.T) {
 // A way whose client fails is said with the version that it has.
 func TestClientFails(t *testing.T) {
 	t.Parallel()
-	apt := distribution{pkg: regexp.MustCompile(`^(?:thing|bad)-([0-9.]+)-go$`)}
+	apt := distribution{pkg: lazyregexp.New(`^(?:thing|bad)-([0-9.]+)-go$`)}
 	b := realWays(t, "rust", apt)
 	_, err := b.Install(t.Context(), map[string]string{"rust": "9"})
 	e, ok := errors.AsType[*Error](err)

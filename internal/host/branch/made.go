@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
@@ -106,7 +106,7 @@ func parse(sha string, raw []byte) (made, error) {
 	return c, nil
 }
 
-var latin1 = regexp.MustCompile(`(?i)^(iso-?8859-1|latin-?1)$`)
+var latin1 = lazyregexp.New(`(?i)^(iso-?8859-1|latin-?1)$`)
 
 // decoded converts Latin-1 to UTF-8, and returns any other text unchanged.
 func decoded(s string, latin bool) string {
@@ -120,7 +120,7 @@ func decoded(s string, latin bool) string {
 	return string(runes)
 }
 
-var ident = regexp.MustCompile(`^(.*?) ?<([^<>]*)> (\d{1,10}) ([+-]\d{4})$`)
+var ident = lazyregexp.New(`^(.*?) ?<([^<>]*)> (\d{1,10}) ([+-]\d{4})$`)
 
 // authored returns the environment for an author in the form "NAME <ADDRESS> SECONDS ZONE". Without the values that git
 // would refuse, git uses the committer's.

@@ -12,13 +12,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
@@ -417,7 +417,7 @@ func (f *found) readLeft(r *bufio.Reader) error {
 }
 
 // cloneName matches the output of rand.Text.
-var cloneName = regexp.MustCompile(`^[A-Z2-7]{1,40}$`)
+var cloneName = lazyregexp.New(`^[A-Z2-7]{1,40}$`)
 
 // take imports a pack and checks its objects.
 func (b *repo) take(ctx context.Context, r io.Reader, from string, trees []string) error {

@@ -3,13 +3,13 @@ package detect
 import (
 	"cmp"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/versionrange"
 )
 
@@ -30,10 +30,10 @@ var actionTools = map[string]struct{ tool, input string }{
 }
 
 // composeActions start services of a compose file.
-var composeActions = regexp.MustCompile(`^(?:hoverkraft-tech|isbang)/compose-action$`)
+var composeActions = lazyregexp.New(`^(?:hoverkraft-tech|isbang)/compose-action$`)
 
 // displayActions run a command with a display.
-var displayActions = regexp.MustCompile(`^(?:coactions/setup-xvfb|gabrielbb/xvfb-action)$`)
+var displayActions = lazyregexp.New(`^(?:coactions/setup-xvfb|gabrielbb/xvfb-action)$`)
 
 // actionPackages are actions that install packages of the distribution, and the input that lists them.
 var actionPackages = map[string]struct{ usual, input string }{
@@ -49,7 +49,7 @@ var actionPackages = map[string]struct{ usual, input string }{
 }
 
 // installsOnly are arguments with which an action installs its program, and does not check.
-var installsOnly = regexp.MustCompile(`^(?:--?h(?:elp)?|--version|version)$`)
+var installsOnly = lazyregexp.New(`^(?:--?h(?:elp)?|--version|version)$`)
 
 type actionCheck struct{ command, args, usual, install string }
 
@@ -181,9 +181,9 @@ func (d githubActions) aids(j *job, uses string, at Position, with func(input, u
 }
 
 // versionFile is a file with a version and nothing else.
-var versionFile = regexp.MustCompile(`(?:^|/)\.(?:nvmrc|[a-z]+-version)$`)
+var versionFile = lazyregexp.New(`(?:^|/)\.(?:nvmrc|[a-z]+-version)$`)
 
-var goVersion = regexp.MustCompile(`^v?([0-9]+(?:\.[0-9]+)*)$`)
+var goVersion = lazyregexp.New(`^v?([0-9]+(?:\.[0-9]+)*)$`)
 
 // installs returns the command that installs an action's program, or why there is none. some says that only new findings count.
 func (c actionCheck) installs(version string, some bool) (install, why string) {
@@ -279,7 +279,7 @@ func (d githubActions) composite(j *job, file, dir string, st *workflowStep, row
 	}
 }
 
-var plainNumber = regexp.MustCompile(`^[0-9]+(?:\.[0-9x*]+)*$`)
+var plainNumber = lazyregexp.New(`^[0-9]+(?:\.[0-9x*]+)*$`)
 
 // service takes a container beside a job.
 func (d githubActions) service(j *job, file string, name, value *yaml.Node, row *scope) {
@@ -322,7 +322,7 @@ func (d githubActions) service(j *job, file string, name, value *yaml.Node, row 
 	j.services = append(j.services, s)
 }
 
-var healthOption = regexp.MustCompile(`--health-(cmd|interval|timeout|retries)[ =]+("[^"]*"|'[^']*'|\S+)`)
+var healthOption = lazyregexp.New(`--health-(cmd|interval|timeout|retries)[ =]+("[^"]*"|'[^']*'|\S+)`)
 
 // healthOptions reads the options of `docker create` that say when a container is healthy.
 func healthOptions(options string) (h Health) {

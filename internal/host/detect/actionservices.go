@@ -1,9 +1,9 @@
 package detect
 
 import (
-	"regexp"
-
 	"gopkg.in/yaml.v3"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 type actionService struct {
@@ -42,7 +42,7 @@ var actionServices = map[string]actionService{
 	},
 }
 
-var inputDefault = regexp.MustCompile(`^(.*)=(.*)$`)
+var inputDefault = lazyregexp.New(`^(.*)=(.*)$`)
 
 // serveAction takes the server that an action starts beside a job, and reports whether it is known.
 func (d githubActions) serveAction(j *job, uses string, at Position, with func(input, usual string) string) bool {

@@ -1,17 +1,18 @@
 package detect
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // adviceFiles are written for people and agents.
 var adviceFiles = []string{"AGENTS.md", "CLAUDE.md", ".github/copilot-instructions.md", "CONTRIBUTING.md"}
 
 var (
-	heading = regexp.MustCompile(`(?i)^#{1,6}\s+.*\b(tests?|testing|lint(ing)?|checks?|build(ing)?|verify)\b`)
-	anyHead = regexp.MustCompile(`^#{1,6}\s`)
-	fence   = regexp.MustCompile("^\\s*(```|~~~)")
+	heading = lazyregexp.New(`(?i)^#{1,6}\s+.*\b(tests?|testing|lint(ing)?|checks?|build(ing)?|verify)\b`)
+	anyHead = lazyregexp.New(`^#{1,6}\s`)
+	fence   = lazyregexp.New("^\\s*(```|~~~)")
 )
 
 // readAdvice suggests the commands below headings such as "Testing". The agent reads these files itself; no run takes their commands.

@@ -1,9 +1,10 @@
 package detect
 
 import (
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // against says what in the jobs speaks against the convention's tests, which no job runs as they are.
@@ -68,12 +69,12 @@ const (
 )
 
 var (
-	managers = regexp.MustCompile(`^(?:npx|npm|pnpm|yarn|bunx?) `)
-	judging  = regexp.MustCompile(`(?i)test|check|build|verify|spec`)
+	managers = lazyregexp.New(`^(?:npx|npm|pnpm|yarn|bunx?) `)
+	judging  = lazyregexp.New(`(?i)test|check|build|verify|spec`)
 	// rootServer starts a server that the machines of pipelines have.
-	serverPackage = regexp.MustCompile(`\sinstall .*\b(?:` + servers + `)`)
-	serverAction  = regexp.MustCompile(`(?i)(?:^|[/-])(?:` + servers + `|compose-action)`)
-	libraryTools  = regexp.MustCompile(`^(?:\./)?(?:vcpkg(?:/vcpkg)?|conan) \w`)
-	background    = regexp.MustCompile(`[^&]&$`) // it starts a server for the steps after it
-	rootServer    = regexp.MustCompile(`^sudo (?:/etc/init\.d/|service |systemctl (?:re)?start )(?:` + servers + `)`)
+	serverPackage = lazyregexp.New(`\sinstall .*\b(?:` + servers + `)`)
+	serverAction  = lazyregexp.New(`(?i)(?:^|[/-])(?:` + servers + `|compose-action)`)
+	libraryTools  = lazyregexp.New(`^(?:\./)?(?:vcpkg(?:/vcpkg)?|conan) \w`)
+	background    = lazyregexp.New(`[^&]&$`) // it starts a server for the steps after it
+	rootServer    = lazyregexp.New(`^sudo (?:/etc/init\.d/|service |systemctl (?:re)?start )(?:` + servers + `)`)
 )

@@ -1,12 +1,13 @@
 package detect
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // A package with a hyphen at its end would be removed.
-var aptCommand = regexp.MustCompile(`^(?:sudo\s+)?(?:DEBIAN_FRONTEND=\S+\s+)?apt(?:-get)?\s+(?:-\S+\s+)*(?:update|install)` +
+var aptCommand = lazyregexp.New(`^(?:sudo\s+)?(?:DEBIAN_FRONTEND=\S+\s+)?apt(?:-get)?\s+(?:-\S+\s+)*(?:update|install)` +
 	`((?:\s+-\S+|\s+[a-z0-9][a-z0-9+.-]*[a-z0-9+.])*)$`)
 
 // Apt takes lines that only install packages of the distribution out of a command: the sandbox installs packages before setup, as

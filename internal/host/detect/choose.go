@@ -3,9 +3,10 @@ package detect
 import (
 	"cmp"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // candidates lists the commands of jobs for a kind of check of a part, the simplest job first.
@@ -291,7 +292,7 @@ func (p *plan) below(t *part) string {
 
 // extra names a check that covers a part of the tests, by what it covers.
 func extra(command string) string {
-	if m := regexp.MustCompile(`(?i)(unit|integration|e2e|system|functional)`).FindStringSubmatch(command); m != nil {
+	if m := lazyregexp.New(`(?i)(unit|integration|e2e|system|functional)`).FindStringSubmatch(command); m != nil {
 		return strings.ToLower(m[1])
 	}
 	return "part"
@@ -324,7 +325,7 @@ func (t *part) flags(p *plan) {
 	}
 	for _, flag := range goShared(commands) {
 		add := func(command string) string {
-			return regexp.MustCompile(`\bgo (?:test|vet|mod download)`).ReplaceAllString(command, "$0 "+flag)
+			return lazyregexp.New(`\bgo (?:test|vet|mod download)`).ReplaceAllString(command, "$0 "+flag)
 		}
 		for i := range t.checks {
 			t.checks[i].command = add(t.checks[i].command)

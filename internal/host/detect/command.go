@@ -2,10 +2,10 @@ package detect
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -21,15 +21,15 @@ type command struct {
 }
 
 var (
-	changeDir = regexp.MustCompile(`^(?:cd|pushd)\s+"?([^\s"]+)"?$`)
-	assigned  = regexp.MustCompile(`^(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=("[^"$\x60\\]*"|'[^']*'|[^\s"'$\x60;|&<>()]*)(?:\s+|$)`)
-	ands      = regexp.MustCompile(`\s*(?:&&|;(?:\s|$))\s*`)
-	compound  = regexp.MustCompile(`(?m)(?:^|[;&|])\s*(?:if|for|while|until|case|function|select|\{)\s|^\s*\w+\s*\(\)|<<-?\s*['"]?\w`)
+	changeDir = lazyregexp.New(`^(?:cd|pushd)\s+"?([^\s"]+)"?$`)
+	assigned  = lazyregexp.New(`^(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=("[^"$\x60\\]*"|'[^']*'|[^\s"'$\x60;|&<>()]*)(?:\s+|$)`)
+	ands      = lazyregexp.New(`\s*(?:&&|;(?:\s|$))\s*`)
+	compound  = lazyregexp.New(`(?m)(?:^|[;&|])\s*(?:if|for|while|until|case|function|select|\{)\s|^\s*\w+\s*\(\)|<<-?\s*['"]?\w`)
 	// guard begins a line whose later commands run only where the first one succeeds.
-	guard = regexp.MustCompile(`^(?:!|\[\[?|` + among(`test which type hash diff cmp ls cat false`) + `|command -v|grep -\w*q\w*|` +
+	guard = lazyregexp.New(`^(?:!|\[\[?|` + among(`test which type hash diff cmp ls cat false`) + `|command -v|grep -\w*q\w*|` +
 		`git (?:diff|status|log|rev-parse|ls-files|show-ref))\s.*(?:&&|\|\|)`)
-	subshell  = regexp.MustCompile(`^\(([^()]*)\)$`)
-	shellOnly = regexp.MustCompile("[|;&<>`$\\\\()]") // the line is more than a program and its words
+	subshell  = lazyregexp.New(`^\(([^()]*)\)$`)
+	shellOnly = lazyregexp.New("[|;&<>`$\\\\()]") // the line is more than a program and its words
 )
 
 // script splits a shell script into simple commands. The lines of a script share the directory and exported variables.
@@ -127,16 +127,16 @@ func (k kind) judges() bool { return k != "" && slices.Contains(strings.Fields(c
 type rule struct {
 	words string
 	kind  kind
-	only  *regexp.Regexp // arguments without which it is another command
+	only  *lazyregexp.Pattern // arguments without which it is another command
 	// whole are arguments without which a check covers only a part, and narrow are arguments that restrict it to one.
-	whole, narrow *regexp.Regexp
+	whole, narrow *lazyregexp.Pattern
 	// must are arguments without which the command changes files, and writes are arguments that make it do so.
-	must, writes *regexp.Regexp
-	drop         *regexp.Regexp // arguments that the sandbox must not have
-	add          string         // argument that keeps the command from changing files
-	needs        string         // program that the repository has to install
-	packages     []string       // of the distribution, that the command needs
-	why          string         // reason for kindOther and kindRefused
+	must, writes *lazyregexp.Pattern
+	drop         *lazyregexp.Pattern // arguments that the sandbox must not have
+	add          string              // argument that keeps the command from changing files
+	needs        string              // program that the repository has to install
+	packages     []string            // of the distribution, that the command needs
+	why          string              // reason for kindOther and kindRefused
 }
 
 // verdict is what is known of a command.
@@ -158,7 +158,7 @@ type ecosystem struct {
 	files []string // manifests, as patterns of path.Match
 	rules []rule
 	// launchers are words before a program of the ecosystem, such as bundle exec.
-	launchers *regexp.Regexp
+	launchers *lazyregexp.Pattern
 	tools     string // that it needs, besides the one of its name
 }
 
@@ -210,32 +210,32 @@ func (e *ecosystem) hooks() hooks {
 }
 
 var (
-	inQuotes  = regexp.MustCompile("\"[^\"$`]*\"|'[^']*'")
-	quoted    = regexp.MustCompile(`"[^"]*"|'[^']*'`)
-	publishes = regexp.MustCompile(`(?i)(?:^|[\s:_/.-])` +
+	inQuotes  = lazyregexp.New("\"[^\"$`]*\"|'[^']*'")
+	quoted    = lazyregexp.New(`"[^"]*"|'[^']*'`)
+	publishes = lazyregexp.New(`(?i)(?:^|[\s:_/.-])` +
 		among(`publish deploy release upload push login goreleaser twine semantic-release rsync
 		scp ssh kubectl helm terraform vercel netlify firebase heroku flyctl wrangler aws gcloud codecov coveralls`) + `(?:$|[\s:_/-])|` +
 		`^(?:gh|git (?:commit|tag|merge|rebase|checkout|clone)) `)
-	releaseFlag = regexp.MustCompile(`(?i)\bmigrate deploy\b|/etc/[\w-]*release\b|\blsb_release\b|` +
+	releaseFlag = lazyregexp.New(`(?i)\bmigrate deploy\b|/etc/[\w-]*release\b|\blsb_release\b|` +
 		`\s--?[\w-]*release[\w-]*(?:[= ]\S+)?|\sassembleRelease\S*`)
-	skipsTests = regexp.MustCompile(`(?i)-D(?:maven\.test\.skip|skip(?:Tests|ITs|UTs)?|surefire\.skip\w*|skip\.\w*tests?)(?:=true)?` +
+	skipsTests = lazyregexp.New(`(?i)-D(?:maven\.test\.skip|skip(?:Tests|ITs|UTs)?|surefire\.skip\w*|skip\.\w*tests?)(?:=true)?` +
 		`(?:\s|$)|\s-x\s+(?:test|check)\b|--skip-tests?\b|\s--(?:collect-only|co|list-tests|listTests|list)(?:\s|$)|` +
 		`^go test (?:.* )?--?(?:test\.)?(?:list|n)\b`)
-	nothing = regexp.MustCompile(`^(?:` + among(`echo printf set true : \. source ls pwd which cat env date sleep df free uname`) +
+	nothing = lazyregexp.New(`^(?:` + among(`echo printf set true : \. source ls pwd which cat env date sleep df free uname`) +
 		`|git (?:config|fetch|log|status|version|diff)|docker (?:ps|version|info|images|logs|pull)|` +
 		`corepack|nvm|pre-commit install|npm (?:config|i(?:nstall)? (?:-g|--global|-fg)|audit|ls)|` +
 		`\S+(?: \w+)? (?:--version|-V|version)$)(?:\s|$)`)
-	watches = regexp.MustCompile(`--watch(?:All)?(?:\s|$|=true)|\bnodemon\b|(?:^|\s)watch(?:\s|$)|` +
+	watches = lazyregexp.New(`--watch(?:All)?(?:\s|$|=true)|\bnodemon\b|(?:^|\s)watch(?:\s|$)|` +
 		`^(?:tsc|mocha|vitest) (?:.* )?-w(?:\s|$)`)
-	rewrites = regexp.MustCompile(`\s(?:--fix(?:-only|-type\S*|=\S*)?|--write|--auto-?correct\S*|--apply(?:-unsafe)?|` +
+	rewrites = lazyregexp.New(`\s(?:--fix(?:-only|-type\S*|=\S*)?|--write|--auto-?correct\S*|--apply(?:-unsafe)?|` +
 		`--add-noqa|--suppress-all|--(?:generate|set)-baseline\S*|--auto-gen-config)(?:\s|$)`)
-	displays    = regexp.MustCompile(`^xvfb-run(?: --?\S+| "[^"]*")* `)
-	placeholder = regexp.MustCompile(`^(?:echo|printf|exit|(?:/(?:usr/)?bin/)?true|:)(?:\s|$)`)
-	unitOnly    = regexp.MustCompile(`(?i)\bunit`)
+	displays    = lazyregexp.New(`^xvfb-run(?: --?\S+| "[^"]*")* `)
+	placeholder = lazyregexp.New(`^(?:echo|printf|exit|(?:/(?:usr/)?bin/)?true|:)(?:\s|$)`)
+	unitOnly    = lazyregexp.New(`(?i)\bunit`)
 )
 
 // missing are programs that pipelines install by actions or scripts, and that setup has no short way to install.
-var missing = regexp.MustCompile(`(?:^|[\s;&(@/])(` +
+var missing = lazyregexp.New(`(?:^|[\s;&(@/])(` +
 	among(`golangci-lint staticcheck gotestsum ginkgo buf pre-commit tox nox hadolint actionlint act
 	bazel bazelisk buck2 just task mage earthly nix kind minikube cross cargo-hack cargo-nextest reuse
 	markdownlint markdownlint-cli2 vale lychee 	docker-compose docker`) + `)(?:\s|$)`)
@@ -311,12 +311,12 @@ func (d *detector) byWords(text string, depth int) verdict {
 }
 
 // pythonScript is the directory of a script of Python.
-var pythonScript = regexp.MustCompile(`^(?:[\w.-]+/)+`)
+var pythonScript = lazyregexp.New(`^(?:[\w.-]+/)+`)
 
 // ruled applies the rule of a command.
 func (d *detector) ruled(eco *ecosystem, r *rule, launcher, rest, args string) verdict {
 	hooks := eco.hooks()
-	matches := func(re *regexp.Regexp) bool { return re != nil && re.MatchString(args) }
+	matches := func(re *lazyregexp.Pattern) bool { return re != nil && re.MatchString(args) }
 	v := verdict{eco: eco, kind: r.kind, command: launcher + rest, packages: r.packages, why: r.why, tool: toolOf(r.words)}
 	switch {
 	case r.must != nil && !matches(r.must), matches(r.writes), r.kind.judges() && rewrites.MatchString(args),
@@ -352,18 +352,18 @@ func toolOf(words string) string {
 func among(words string) string { return "(?:" + strings.Join(strings.Fields(words), "|") + ")" }
 
 // preparing are commands that a pipeline runs between the install and the checks.
-var preparing = regexp.MustCompile(`^(?:mkdir (?:-p )?[\w./ -]+$|cp (?:-\w+ )?[\w./*-]+ [\w./-]+$|` +
+var preparing = lazyregexp.New(`^(?:mkdir (?:-p )?[\w./ -]+$|cp (?:-\w+ )?[\w./*-]+ [\w./-]+$|` +
 	`(?:npx|pnpm(?: exec)?|yarn|bunx) (?:(?:playwright|cypress) install|` +
 	`prisma (?:generate|migrate deploy|db push)|drizzle-kit (?:migrate|push))|` +
 	`(?:psql|createdb|mysql|mysqladmin|redis-cli) |(?:bundle exec )?(?:\./)?(?:bin/)?(?:rails|rake) db:|` +
 	`php artisan (?:migrate|key:generate|db:seed)|mix ecto\.|git submodule (?:update|sync|init))`)
 
 // plainDir makes a directory, which a kept setup may have already.
-var plainDir = regexp.MustCompile(`^mkdir (?:-p )?`)
+var plainDir = lazyregexp.New(`^mkdir (?:-p )?`)
 
-var copies = regexp.MustCompile(`^cp (?:-\w+ )?([\w./-]+?)(?:/\*)? `)
+var copies = lazyregexp.New(`^cp (?:-\w+ )?([\w./-]+?)(?:/\*)? `)
 
-var generated = regexp.MustCompile("^(?:cat|echo|envsubst|jq|printf|sed)(?: [^|;&<>`$\\\\()]*)? > ([\\w./-]+)$")
+var generated = lazyregexp.New("^(?:cat|echo|envsubst|jq|printf|sed)(?: [^|;&<>`$\\\\()]*)? > ([\\w./-]+)$")
 
 // generates reports whether a command only writes a file that the repository does not have.
 func generates(d *detector, text string) bool {

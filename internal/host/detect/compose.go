@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -13,6 +12,8 @@ import (
 	"github.com/compose-spec/compose-go/v2/template"
 	"github.com/mattn/go-shellwords"
 	"gopkg.in/yaml.v3"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // composeNames are the files that `docker compose` looks for, in its order, and the one that it puts over them.
@@ -142,8 +143,8 @@ func (s *composeService) database() bool {
 }
 
 var (
-	composeUp = regexp.MustCompile(`^docker[ -]compose((?: -f \S+| --file \S+| --profile \S+)*) up((?: \S+)*)$`)
-	dockerRun = regexp.MustCompile(`^docker run( .*)$`)
+	composeUp = lazyregexp.New(`^docker[ -]compose((?: -f \S+| --file \S+| --profile \S+)*) up((?: \S+)*)$`)
+	dockerRun = lazyregexp.New(`^docker run( .*)$`)
 )
 
 // command takes the services that a command of a job starts.
@@ -402,7 +403,7 @@ func mounted(command []string, target string) bool {
 const reasonLicense = "its start accepts a license, which only you can do"
 
 // license is in the names of variables and the arguments that accept one.
-var license = regexp.MustCompile(`(?i)accept[_-]?(?:eula|licen[cs]e)|licen[cs]e=accept`)
+var license = lazyregexp.New(`(?i)accept[_-]?(?:eula|licen[cs]e)|licen[cs]e=accept`)
 
 // healthOf reads a healthcheck.
 func healthOf(value any) Health {
@@ -431,7 +432,7 @@ func (d composeFiles) built(raw map[string]any) {
 }
 
 // onHost is a port as it is written with the one that leads there on the developer's machine, or on that of a workflow.
-var onHost = regexp.MustCompile(`^(?:(?:127\.0\.0\.1|0\.0\.0\.0):)?([0-9]+):([0-9]+(?:/(?:tcp|udp))?)$`)
+var onHost = lazyregexp.New(`^(?:(?:127\.0\.0\.1|0\.0\.0\.0):)?([0-9]+):([0-9]+(?:/(?:tcp|udp))?)$`)
 
 // hostPorts are the ports that lead to those of a container, by the latter.
 func hostPorts(value any) map[string]string {

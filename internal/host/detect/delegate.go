@@ -3,17 +3,18 @@ package detect
 import (
 	"cmp"
 	"path"
-	"regexp"
 	"slices"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 var (
-	testWord = regexp.MustCompile(`(?i)(?:^|[\s/:_.-])(?:tests?|ci)(?:$|[\s/:_.-])`)
+	testWord = lazyregexp.New(`(?i)(?:^|[\s/:_.-])(?:tests?|ci)(?:$|[\s/:_.-])`)
 	// argument is one that says nothing about what a command does.
-	argument = regexp.MustCompile(`\s(?:-\S+|\S+=\S*)`)
+	argument = lazyregexp.New(`\s(?:-\S+|\S+=\S*)`)
 	// handles is a command that does something with files or images, whatever they are called.
-	handles = regexp.MustCompile(`^(?:chmod|cp|curl|mkdir|mv|rm|sed|tar|unzip|wget|docker (?:build|buildx|cp|load|pull|push|save|tag))\s`)
-	testJob = regexp.MustCompile(`(?i)test|^ci$|build`)
+	handles = lazyregexp.New(`^(?:chmod|cp|curl|mkdir|mv|rm|sed|tar|unzip|wget|docker (?:build|buildx|cp|load|pull|push|save|tag))\s`)
+	testJob = lazyregexp.New(`(?i)test|^ci$|build`)
 )
 
 // delegate finds the job, and its command, that tests a part by a program that the sandbox does not use, or by a script.

@@ -10,10 +10,10 @@ import (
 	"io/fs"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
@@ -162,7 +162,7 @@ func Detect(tree fs.FS, name string) *Draft {
 	return d.Draft
 }
 
-var unfit = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+var unfit = lazyregexp.New(`[^A-Za-z0-9._-]+`)
 
 // ProjectName derives a project's name from a directory's.
 func ProjectName(dir string) string {

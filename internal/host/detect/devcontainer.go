@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/dotenv"
 	"github.com/tailscale/hujson"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -150,13 +150,13 @@ func (d *devContainer) hook(at Position, key string, raw json.RawMessage) (all [
 }
 
 // oneShell is in scripts whose commands share a shell: they load files into it, or are not lines of plain commands.
-var oneShell = regexp.MustCompile(`(?m)(?:^|[;&]\s*)(?:\.|source|set|nvm|trap)\s|[()]|\|\||<<`)
+var oneShell = lazyregexp.New(`(?m)(?:^|[;&]\s*)(?:\.|source|set|nvm|trap)\s|[()]|\|\||<<`)
 
 // devVariable is a variable that only the editor knows.
-var devVariable = regexp.MustCompile(`\$\{(localEnv|containerEnv|localWorkspaceFolder|containerWorkspaceFolder|devcontainerId)`)
+var devVariable = lazyregexp.New(`\$\{(localEnv|containerEnv|localWorkspaceFolder|containerWorkspaceFolder|devcontainerId)`)
 
 // theirTree is where editors put the repository. Codespaces keeps its own things in a folder with a dot.
-var theirTree = regexp.MustCompile(`(^|[^A-Za-z0-9._/-])` +
+var theirTree = lazyregexp.New(`(^|[^A-Za-z0-9._/-])` +
 	`(?:\$\{containerWorkspaceFolder\}|/workspaces/(?:\$\{localWorkspaceFolderBasename\}|[A-Za-z0-9_][A-Za-z0-9._-]*))`)
 
 // here puts the sandbox's work tree in its place.

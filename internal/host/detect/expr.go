@@ -2,10 +2,10 @@ package detect
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/rhysd/actionlint"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -22,7 +22,7 @@ type scope struct {
 	services map[string]any
 }
 
-var expression = regexp.MustCompile(`(?s)\$\{\{(.*?)\}\}`)
+var expression = lazyregexp.New(`(?s)\$\{\{(.*?)\}\}`)
 
 // fill replaces the expressions of a text. known is false if a value is unknown, secret if it is a secret.
 func (s *scope) fill(text string) (filled string, known, secret bool) {
@@ -39,8 +39,8 @@ func (s *scope) fill(text string) (filled string, known, secret bool) {
 }
 
 var (
-	shellVariable = regexp.MustCompile(`\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})`)
-	plainWord     = regexp.MustCompile(`^[\w./:@%+,=-]+$`)
+	shellVariable = lazyregexp.New(`\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})`)
+	plainWord     = lazyregexp.New(`^[\w./:@%+,=-]+$`)
 )
 
 // inShell replaces the variables of a line of a script that the workflow sets to plain words.

@@ -2,10 +2,10 @@ package detect
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
@@ -64,7 +64,7 @@ func (d *Draft) Report() *Report {
 	return r
 }
 
-var testName = regexp.MustCompile(`(?:^|-)test(?:-|$)`)
+var testName = lazyregexp.New(`(?:^|-)test(?:-|$)`)
 
 // HasTest reports whether a check of the draft runs tests.
 func (d *Draft) HasTest() bool {

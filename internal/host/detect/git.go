@@ -1,14 +1,13 @@
 package detect
 
 import (
-	"regexp"
-
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 )
 
 var (
-	originURL = regexp.MustCompile(`(?s)\[remote "origin"\][^\[]*?\burl\s*=\s*(\S+)`)
-	headRef   = regexp.MustCompile(`^ref: refs/heads/(\S+)`)
+	originURL = lazyregexp.New(`(?s)\[remote "origin"\][^\[]*?\burl\s*=\s*(\S+)`)
+	headRef   = lazyregexp.New(`^ref: refs/heads/(\S+)`)
 )
 
 // readGit reads remote and branch of a folder that has them; a tree of a commit has not.

@@ -3,12 +3,12 @@ package detect
 import (
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -206,7 +206,7 @@ func (w *workflow) judges() bool {
 // defaultBranch reports whether patterns of branches can mean the default branch.
 func defaultBranch(patterns []string) bool {
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool {
-		return regexp.MustCompile(`^(?:main|master|trunk|develop(?:ment)?|dev|next|default|\*\*?|[0-9v][\w.*-]*)$`).MatchString(p)
+		return lazyregexp.New(`^(?:main|master|trunk|develop(?:ment)?|dev|next|default|\*\*?|[0-9v][\w.*-]*)$`).MatchString(p)
 	})
 }
 
@@ -293,7 +293,7 @@ func (d githubActions) step(j *job, file string, w *workflow, in *workflowJob, s
 }
 
 // idleActions have no effect on the code and do not judge it.
-var idleActions = regexp.MustCompile(`^(?:actions|github|docker|codecov|coverallsapp)/|/(?:setup-|rust-cache|rust-toolchain|action-setup)`)
+var idleActions = lazyregexp.New(`^(?:actions|github|docker|codecov|coverallsapp)/|/(?:setup-|rust-cache|rust-toolchain|action-setup)`)
 
 // leave adds the commands of a step that is left out.
 func (j *job) leave(file string, st *workflowStep, why string) {
@@ -314,7 +314,7 @@ func (s *scope) linux(runsOn *yaml.Node) bool {
 	}
 	for _, l := range labels {
 		label, _, _ := s.fill(l.Value)
-		if regexp.MustCompile(`(?i)^(?:windows|macos|mac)|arm|freebsd`).MatchString(label) {
+		if lazyregexp.New(`(?i)^(?:windows|macos|mac)|arm|freebsd`).MatchString(label) {
 			return false
 		}
 	}
@@ -358,9 +358,9 @@ func (d githubActions) run(j *job, file string, w *workflow, in *workflowJob, st
 
 var (
 	// setsVariable is a line that sets a variable for the steps after it.
-	setsVariable = regexp.MustCompile(`^echo ["']?([A-Za-z_]\w*)=([^"'$\x60]*)["']? ?>> ?"?\$\{?GITHUB_ENV\}?"?$`)
+	setsVariable = lazyregexp.New(`^echo ["']?([A-Za-z_]\w*)=([^"'$\x60]*)["']? ?>> ?"?\$\{?GITHUB_ENV\}?"?$`)
 	// aptSource adds a source of packages that the sandbox does not have.
-	aptSource = regexp.MustCompile(`\bapt-key\b|\b(?:add-apt|apt-add)-repository\b|/etc/apt/`)
+	aptSource = lazyregexp.New(`\bapt-key\b|\b(?:add-apt|apt-add)-repository\b|/etc/apt/`)
 )
 
 const (

@@ -2,11 +2,12 @@ package detect
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 const gitlabFile = ".gitlab-ci.yml"
@@ -89,7 +90,7 @@ func inherit(nodes map[string]*yaml.Node, n *yaml.Node, into *gitlabJob, depth i
 
 // judges reports whether a job runs for merge requests or the default branch.
 func (j *gitlabJob) judges() bool {
-	tagged := regexp.MustCompile(`CI_COMMIT_TAG|schedule`)
+	tagged := lazyregexp.New(`CI_COMMIT_TAG|schedule`)
 	other := func(n *yaml.Node) bool { return n.Value != "tags" && n.Value != "schedules" }
 	only := len(j.Only.Content) > 0 && !slices.ContainsFunc(j.Only.Content, other)
 	rules := len(j.Rules) > 0
@@ -99,7 +100,7 @@ func (j *gitlabJob) judges() bool {
 	return j.When != "manual" && !only && !rules
 }
 
-var imageVersion = regexp.MustCompile(`^(?:docker\.io/|library/)*` +
+var imageVersion = lazyregexp.New(`^(?:docker\.io/|library/)*` +
 	`(node|golang|python|ruby|rust|php|maven|gradle|openjdk|eclipse-temurin):([0-9]+(?:\.[0-9]+)*)`)
 
 // job reads a job. levels are the job, the defaults and the top of the file.

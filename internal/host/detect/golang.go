@@ -2,11 +2,12 @@ package detect
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"golang.org/x/mod/modfile"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 var golang = ecosystem{
@@ -27,13 +28,13 @@ var golang = ecosystem{
 
 var (
 	// goAll are packages that are all of a module, and goPart arguments that select some of the tests.
-	goAll  = regexp.MustCompile(`\s(?:\./\.\.\.|all)(?:\s|$)`)
-	goPart = regexp.MustCompile(`\s--?(?:test\.)?(?:run|bench|fuzz|exec|c|short|skip)(?:[= ]|$)|-tags[= ]\S*(?:e2e|integration)`)
+	goAll  = lazyregexp.New(`\s(?:\./\.\.\.|all)(?:\s|$)`)
+	goPart = lazyregexp.New(`\s--?(?:test\.)?(?:run|bench|fuzz|exec|c|short|skip)(?:[= ]|$)|-tags[= ]\S*(?:e2e|integration)`)
 )
 
 var (
-	goLine        = regexp.MustCompile(`(?m)^go\s+([0-9]\S*)`)
-	toolchainLine = regexp.MustCompile(`(?m)^toolchain\s+go([0-9]\S*)`)
+	goLine        = lazyregexp.New(`(?m)^go\s+([0-9]\S*)`)
+	toolchainLine = lazyregexp.New(`(?m)^toolchain\s+go([0-9]\S*)`)
 )
 
 // goFiles reads the files of Go.
@@ -55,7 +56,7 @@ func readGo(from *detector, p *part) {
 		return
 	}
 	at := f.find(goLine)
-	for _, line := range []*regexp.Regexp{toolchainLine, goLine} {
+	for _, line := range []*lazyregexp.Pattern{toolchainLine, goLine} {
 		if m := line.FindStringSubmatch(f.text); m != nil {
 			d.tool(f.find(line), "go", ">="+m[1])
 		}
@@ -126,7 +127,7 @@ func (d goFiles) modules() {
 }
 
 // goFlags are flags of the build that derived commands need as well.
-var goFlags = regexp.MustCompile(`\s(-(?:modfile|mod|tags)=\S+)`)
+var goFlags = lazyregexp.New(`\s(-(?:modfile|mod|tags)=\S+)`)
 
 // goShared returns the flags that every Go command of the pipelines has.
 func goShared(commands []string) (shared []string) {

@@ -2,44 +2,45 @@ package detect
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // harms are commands that neither checks nor setup run. unless are arguments that make one harmless.
 var harms = []struct {
-	command, unless *regexp.Regexp
+	command, unless *lazyregexp.Pattern
 	why             string
 }{
 	{watches, nil, reasonWatches},
-	{regexp.MustCompile(`^(?:while (?:true|:)|until false|tail -f|watchexec|watchman|entr|sleep infinity)|` +
+	{lazyregexp.New(`^(?:while (?:true|:)|until false|tail -f|watchexec|watchman|entr|sleep infinity)|` +
 		`^pytest (?:.* )?(?:-f|--looponfail)(?:\s|$)|` +
 		`^(?:ava|jest|tsup|rollup|webpack|esbuild|sass|tailwindcss) (?:.* )?-w(?:\s|$)|^vitest (?:dev|watch)\b`), nil, reasonWatches},
-	{regexp.MustCompile(`^(?:npm|pnpm|yarn|bun)(?: run)? (?:dev|start|serve|develop|preview)(?:\s|$)|` +
+	{lazyregexp.New(`^(?:npm|pnpm|yarn|bun)(?: run)? (?:dev|start|serve|develop|preview)(?:\s|$)|` +
 		`^(?:rails s(?:erver)?|flask run|uvicorn|gunicorn|php artisan serve|php -S|python3? -m http\.server|` +
 		`python3? manage\.py runserver|mix phx\.server|http-server|live-server|json-server|ngrok)(?:\s|$)`), nil, reasonServes},
-	{regexp.MustCompile(`(?:playwright|vitest|cypress) .*--(?:ui|headed|debug)(?:\s|$)|^cypress open|--inspect-brk|^read\s`), nil, reasonAsks},
-	{publishes, regexp.MustCompile(`^(?:rm|mkdir|ls|cp|mv|cat|cd|tar|unzip|chmod|touch|wget|curl|export)\s`), reasonPublishes},
-	{regexp.MustCompile(`^curl (?:.* )?(?:-X ?(?:POST|PUT)|-[TFd]|--(?:data|upload-file|form|request)\S*)(?:\s|$)`), nil, reasonPublishes},
-	{regexp.MustCompile(`^pulumi (?:up|destroy)|^lerna publish|^docker(?: buildx)? .*--push|` +
+	{lazyregexp.New(`(?:playwright|vitest|cypress) .*--(?:ui|headed|debug)(?:\s|$)|^cypress open|--inspect-brk|^read\s`), nil, reasonAsks},
+	{publishes, lazyregexp.New(`^(?:rm|mkdir|ls|cp|mv|cat|cd|tar|unzip|chmod|touch|wget|curl|export)\s`), reasonPublishes},
+	{lazyregexp.New(`^curl (?:.* )?(?:-X ?(?:POST|PUT)|-[TFd]|--(?:data|upload-file|form|request)\S*)(?:\s|$)`), nil, reasonPublishes},
+	{lazyregexp.New(`^pulumi (?:up|destroy)|^lerna publish|^docker(?: buildx)? .*--push|` +
 		`\s(?:\S*:)?(?:jib|dockerPush|bootBuildImage|publish\w*)(?::build)?(?:\s|$)|\s\S*jib:build`), nil, reasonPublishes},
 	{rewrites, nil, reasonRewrites},
 	{updates, nil, reasonRewrites},
-	{regexp.MustCompile(`^(?:eslint|jest|tsc|oxlint|cypress|vitest) (?:.* )?--init(?:\s|$)`), nil, reasonRewrites},
+	{lazyregexp.New(`^(?:eslint|jest|tsc|oxlint|cypress|vitest) (?:.* )?--init(?:\s|$)`), nil, reasonRewrites},
 	{
-		regexp.MustCompile(`^(?:black|isort|cargo fmt|rustfmt|ruff format|deno fmt)(?:\s|$)`),
-		regexp.MustCompile(`\s(?:--check\S*|-c|--diff|--emit)(?:\s|$)`), reasonRewrites,
+		lazyregexp.New(`^(?:black|isort|cargo fmt|rustfmt|ruff format|deno fmt)(?:\s|$)`),
+		lazyregexp.New(`\s(?:--check\S*|-c|--diff|--emit)(?:\s|$)`), reasonRewrites,
 	},
 	{
-		regexp.MustCompile(`^(?:vendor/bin/|\./vendor/bin/)?(?:php-cs-fixer fix|pint|mix format|dotnet format)(?:\s|$)`),
-		regexp.MustCompile(`\s--(?:dry-run|test|check-formatted|verify-no-changes)`), reasonRewrites,
+		lazyregexp.New(`^(?:vendor/bin/|\./vendor/bin/)?(?:php-cs-fixer fix|pint|mix format|dotnet format)(?:\s|$)`),
+		lazyregexp.New(`\s--(?:dry-run|test|check-formatted|verify-no-changes)`), reasonRewrites,
 	},
 	{
-		regexp.MustCompile(`^(?:vendor/bin/|\./vendor/bin/)?phpcbf|^go fmt|^git (?:clean|reset)|` +
+		lazyregexp.New(`^(?:vendor/bin/|\./vendor/bin/)?phpcbf|^go fmt|^git (?:clean|reset)|` +
 			`spotless:?[aA]pply|^rubocop .*-[aA](?:\s|$)|^rector process|` +
 			`^(?:prettier|gofmt|goimports|gofumpt|shfmt) (?:\S+ )*-\w*w(?:\s|$)|^clang-format (?:\S+ )*-i(?:\s|$)|^sed (?:\S+ )*-i`),
-		regexp.MustCompile(`\s--dry-run`), reasonRewrites,
+		lazyregexp.New(`\s--dry-run`), reasonRewrites,
 	},
 }
 
@@ -52,16 +53,16 @@ const (
 var testers = `(?:^|/)` + among(`jest vitest ava tap pytest mocha go react-scripts playwright bun deno`) + `(?:\.js)?(?:\s.*)?\s`
 
 // updates are arguments with which tests write what they expect, besides those that rewriting knows.
-var updates = regexp.MustCompile(testers +
+var updates = lazyregexp.New(testers +
 	`(?:-u|--updateSnapshot|--force-regen|--inline-snapshot=\S*(?:fix|create|update)\S*)(?:\s|=true|$)`)
 
 var (
 	// prefixes stand before a command that they run.
-	prefixes = regexp.MustCompile(`^(?:[({@!+-]|(?:then|do|else|exec|time|env|sudo|xvfb-run|cross-env|dotenv --)(?:\s|$)|` +
+	prefixes = lazyregexp.New(`^(?:[({@!+-]|(?:then|do|else|exec|time|env|sudo|xvfb-run|cross-env|dotenv --)(?:\s|$)|` +
 		`(?:npx|pnpm exec|pnpm dlx|yarn exec|yarn dlx|bunx|bundle exec|poetry run|uv run|composer exec)(?: --?\S+)*\s+|` +
 		`(?:\./)?node_modules/\.bin/|` +
 		`python3? -m (?:pytest|black|isort)\b|[A-Za-z_]\w*=\S*\s)`)
-	inShell = regexp.MustCompile(`\b(?:ba|z|da)?sh (?:-\w+ )*-\w*c (?:"([^"]*)"|'([^']*)')`)
+	inShell = lazyregexp.New(`\b(?:ba|z|da)?sh (?:-\w+ )*-\w*c (?:"([^"]*)"|'([^']*)')`)
 )
 
 // pieces are the commands of a script, however they are joined, without what only runs them.
@@ -137,14 +138,14 @@ func (d *detector) harmOf(content string, seen map[string]bool) string {
 
 // clientPackages have the programs that reach databases, which the machines of pipelines have.
 var clientPackages = []struct {
-	program *regexp.Regexp
+	program *lazyregexp.Pattern
 	name    string
 }{
-	{regexp.MustCompile(`^(?:psql|createdb|dropdb|pg_dump|pg_isready)(?:\s|$)`), "postgresql-client"},
-	{regexp.MustCompile(`^(?:mysql|mysqladmin|mysqldump)(?:\s|$)`), "default-mysql-client"},
-	{regexp.MustCompile(`^redis-cli(?:\s|$)`), "redis-tools"},
-	{regexp.MustCompile(`^sqlite3(?:\s|$)`), "sqlite3"},
-	{regexp.MustCompile(`^jq(?:\s|$)`), "jq"},
+	{lazyregexp.New(`^(?:psql|createdb|dropdb|pg_dump|pg_isready)(?:\s|$)`), "postgresql-client"},
+	{lazyregexp.New(`^(?:mysql|mysqladmin|mysqldump)(?:\s|$)`), "default-mysql-client"},
+	{lazyregexp.New(`^redis-cli(?:\s|$)`), "redis-tools"},
+	{lazyregexp.New(`^sqlite3(?:\s|$)`), "sqlite3"},
+	{lazyregexp.New(`^jq(?:\s|$)`), "jq"},
 }
 
 // clients are the packages of the programs that commands run.
@@ -169,9 +170,9 @@ func (d *detector) runs(command, other string, depth int) bool {
 }
 
 var (
-	shellFile = regexp.MustCompile(`^(?:(?:ba|z|da)?sh (?:-\w+ )*|\. |source )?(?:\./)?([\w./-]+)(?:\s|$)`)
-	runners   = regexp.MustCompile(`^(?:npm-run-all2?|run-s|run-p|concurrently|wireit|bun run|pnpm run)\s`)
-	scriptArg = regexp.MustCompile(`^(?:(?:npm|pnpm|yarn|bun):)?([\w.:*/-]+)$`)
+	shellFile = lazyregexp.New(`^(?:(?:ba|z|da)?sh (?:-\w+ )*|\. |source )?(?:\./)?([\w./-]+)(?:\s|$)`)
+	runners   = lazyregexp.New(`^(?:npm-run-all2?|run-s|run-p|concurrently|wireit|bun run|pnpm run)\s`)
+	scriptArg = lazyregexp.New(`^(?:(?:npm|pnpm|yarn|bun):)?([\w.:*/-]+)$`)
 )
 
 // wrappers are scripts of build tools, which install one and run it.
@@ -243,4 +244,4 @@ func shellTask(d *detector, text string) (name, content string, ok bool) {
 	return strings.TrimSuffix(path.Base(m[1]), ".sh"), f.text, true
 }
 
-var shebang = regexp.MustCompile(`^#!\S*(?:/env )?\s?\S*sh\b`)
+var shebang = lazyregexp.New(`^#!\S*(?:/env )?\s?\S*sh\b`)

@@ -1,22 +1,23 @@
 package detect
 
 import (
-	"regexp"
 	"slices"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 var (
 	// idle are commands that show something, or end with 0 whatever they find.
-	idle = regexp.MustCompile(`\s--(?:help|help-msg|print-config|list-msgs|show-files|show-settings|showConfig|listFilesOnly|noCheck|` +
+	idle = lazyregexp.New(`\s--(?:help|help-msg|print-config|list-msgs|show-files|show-settings|showConfig|listFilesOnly|noCheck|` +
 		`env-info|exit-zero|(?:issues|failure)-exit-code[= ]0|fail-under[= ]0(?:\.0*)?)(?:[=\s]|$)|` +
 		`\s(?:--version|-h)$|(?:-Dmaven\.test\.failure\.ignore(?:=true)?["']?|--fail-never|\bmvnw? .*-fn)(?:\s|$)|` +
 		`\bruff check (?:.* )?-e(?:\s|$)|` +
 		`\bpy\.?test .*--(?:fixtures(?:-per-test)?|markers|setup-plan|setup-only|cache-show|ignore[= ](?:\./)?(?:tests?|\.)/?)(?:\s|=|$)|` +
 		`\b(?:rspec|mocha|cucumber(?:-js)?|behat|gradlew?) .*--dry-run\b|\b(?:black|isort) (?:.* )?--diff(?:\s|$)`)
 	// fails are arguments with which a command that shows differences fails for one.
-	fails = regexp.MustCompile(`\b(?:black|isort) .*--check|\bisort .*-c(?:\s|$)`)
+	fails = lazyregexp.New(`\b(?:black|isort) .*--check|\bisort .*-c(?:\s|$)`)
 	// masks end a line whose exit status is not that of its commands.
-	masks = regexp.MustCompile(`(?:;|\|\|)\s*(?:(?:/(?:usr/)?bin/)?true|:|exit 0)\s*$|` +
+	masks = lazyregexp.New(`(?:;|\|\|)\s*(?:(?:/(?:usr/)?bin/)?true|:|exit 0)\s*$|` +
 		`\|\|\s*(?:echo|printf)\b[^;&|]*$|[^|]\|\s*(?:cat|tee)\b[^;&|]*$`)
 )
 

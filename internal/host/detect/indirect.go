@@ -2,9 +2,10 @@ package detect
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // indirect judges a command that runs others: a runner of a workspace's tasks, or a script of the repository.
@@ -18,10 +19,10 @@ func indirect(d *detector, text string, depth int) (verdict, bool) {
 
 var (
 	// runnerForm is a program that runs tasks of all members of a workspace.
-	runnerForm = regexp.MustCompile(`^((?:npx|yarn|pnpm(?: exec)?|bunx|npm exec)(?: --)? )?` +
+	runnerForm = lazyregexp.New(`^((?:npx|yarn|pnpm(?: exec)?|bunx|npm exec)(?: --)? )?` +
 		`(nx (?:affected|run-many)|turbo(?: run)?)((?::[\w-]+)?(?: .*)?)$`)
-	runnerTasks = regexp.MustCompile(`(?:\s(?:-t|--targets?)[= ]|^:)([\w:-]+(?:[, ][\w:-]+)*)`)
-	runnerKeeps = regexp.MustCompile(`\s--(?:exclude|configuration)[= ]\S+`)
+	runnerTasks = lazyregexp.New(`(?:\s(?:-t|--targets?)[= ]|^:)([\w:-]+(?:[, ][\w:-]+)*)`)
+	runnerKeeps = lazyregexp.New(`\s--(?:exclude|configuration)[= ]\S+`)
 )
 
 // runner is a command of nx or turbo for the tasks that judge: in all members, not only in those that a change reaches.
@@ -81,4 +82,4 @@ func shellScript(d *detector, text string, depth int) verdict {
 }
 
 // scriptRest are the arguments of a script.
-var scriptRest = regexp.MustCompile(`\s["']?\$(?:[@*]|\{@\})["']?`)
+var scriptRest = lazyregexp.New(`\s["']?\$(?:[@*]|\{@\})["']?`)

@@ -1,18 +1,19 @@
 package detect
 
 import (
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 var maven = ecosystem{
 	name: "maven", files: []string{"pom.xml"}, tools: "java",
-	launchers: regexp.MustCompile(`^(?:sh )?(?:\./)?(?:mvnw|mvn)\b`),
+	launchers: lazyregexp.New(`^(?:sh )?(?:\./)?(?:mvnw|mvn)\b`),
 	rules: []rule{
 		{
-			words: "", kind: kindTest, whole: regexp.MustCompile(`\s(?:test|verify|install|package)(?:\s|$)`),
-			narrow: regexp.MustCompile(`\s(?:-pl|--projects|-Dtest=|-Dit\.test=|-P\S*|--activate-profiles)`),
+			words: "", kind: kindTest, whole: lazyregexp.New(`\s(?:test|verify|install|package)(?:\s|$)`),
+			narrow: lazyregexp.New(`\s(?:-pl|--projects|-Dtest=|-Dit\.test=|-P\S*|--activate-profiles)`),
 		},
 	},
 }
@@ -50,12 +51,12 @@ func readMaven(d *detector, p *part) {
 
 var gradle = ecosystem{
 	name: "gradle", files: []string{"build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"}, tools: "java",
-	launchers: regexp.MustCompile(`^(?:sh )?(?:\./)?(?:gradlew|gradle)\b`),
+	launchers: lazyregexp.New(`^(?:sh )?(?:\./)?(?:gradlew|gradle)\b`),
 	rules: []rule{
 		{
-			words: "", kind: kindTest, whole: regexp.MustCompile(`\s(?:test|check|build)(?:\s|$)`),
-			narrow: regexp.MustCompile(`\s:\w|\s--tests\b|\s-p\s|\s-x\s`),
-			drop:   regexp.MustCompile(`\s--scan\b`), // it publishes what the build did
+			words: "", kind: kindTest, whole: lazyregexp.New(`\s(?:test|check|build)(?:\s|$)`),
+			narrow: lazyregexp.New(`\s:\w|\s--tests\b|\s-p\s|\s-x\s`),
+			drop:   lazyregexp.New(`\s--scan\b`), // it publishes what the build did
 		},
 	},
 }
@@ -82,9 +83,9 @@ func readGradle(d *detector, p *part) {
 }
 
 var (
-	mavenProperty = regexp.MustCompile(`\s-[DP](?:"[\w.=-]+"|[\w.=-]+)`)
-	pomRelease    = regexp.MustCompile(`<(?:maven\.compiler\.(?:release|target)|java\.version|release)>\s*(?:1\.)?([0-9]{1,2})\s*</`)
-	gradleJava    = regexp.MustCompile(`JavaLanguageVersion\.of\(\s*"?([0-9]{1,2})"?\s*\)|jvmToolchain\(\s*([0-9]{1,2})\s*\)`)
+	mavenProperty = lazyregexp.New(`\s-[DP](?:"[\w.=-]+"|[\w.=-]+)`)
+	pomRelease    = lazyregexp.New(`<(?:maven\.compiler\.(?:release|target)|java\.version|release)>\s*(?:1\.)?([0-9]{1,2})\s*</`)
+	gradleJava    = lazyregexp.New(`JavaLanguageVersion\.of\(\s*"?([0-9]{1,2})"?\s*\)|jvmToolchain\(\s*([0-9]{1,2})\s*\)`)
 )
 
 // gradleRules reports whether Gradle builds a directory that has a file of Maven, too: setup and checks use one of them.

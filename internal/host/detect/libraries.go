@@ -1,11 +1,13 @@
 package detect
 
-import "regexp"
+import (
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
+)
 
 // libraries have the headers that packages of an ecosystem build with, and that the machines of pipelines have.
 var libraries = []struct {
 	eco      *ecosystem
-	names    *regexp.Regexp
+	names    *lazyregexp.Pattern
 	packages []string
 }{
 	{&python, pythonName("psycopg2"), []string{"libpq-dev"}},
@@ -15,25 +17,25 @@ var libraries = []struct {
 	{&ruby, rubyName("pg"), []string{"libpq-dev"}},
 	{&ruby, rubyName("mysql2"), []string{"default-libmysqlclient-dev"}},
 	{&ruby, rubyName("trilogy"), []string{"libssl-dev"}},
-	{&rust, regexp.MustCompile(`"(?:openssl-sys|openssl|native-tls)"|(?m)^(?:openssl|native-tls)\b`), []string{"libssl-dev"}},
-	{&rust, regexp.MustCompile(`"pq-sys"|(?m)^pq-sys\b`), []string{"libpq-dev"}},
-	{&rust, regexp.MustCompile(`"mysqlclient-sys"|(?m)^mysqlclient-sys\b`), []string{"default-libmysqlclient-dev"}},
-	{&rust, regexp.MustCompile(`"libsqlite3-sys"|(?m)^libsqlite3-sys\b`), []string{"libsqlite3-dev"}},
+	{&rust, lazyregexp.New(`"(?:openssl-sys|openssl|native-tls)"|(?m)^(?:openssl|native-tls)\b`), []string{"libssl-dev"}},
+	{&rust, lazyregexp.New(`"pq-sys"|(?m)^pq-sys\b`), []string{"libpq-dev"}},
+	{&rust, lazyregexp.New(`"mysqlclient-sys"|(?m)^mysqlclient-sys\b`), []string{"default-libmysqlclient-dev"}},
+	{&rust, lazyregexp.New(`"libsqlite3-sys"|(?m)^libsqlite3-sys\b`), []string{"libsqlite3-dev"}},
 }
 
-func pythonName(name string) *regexp.Regexp {
-	return regexp.MustCompile(`(?mi)(?:^|["'\s])` + name + `(?:["'\s<>=~!;\[,]|$)`)
+func pythonName(name string) *lazyregexp.Pattern {
+	return lazyregexp.New(`(?mi)(?:^|["'\s])` + name + `(?:["'\s<>=~!;\[,]|$)`)
 }
 
-func rubyName(name string) *regexp.Regexp {
-	return regexp.MustCompile(`(?m)["']` + name + `["']|^\s+` + name + ` \(`)
+func rubyName(name string) *lazyregexp.Pattern {
+	return lazyregexp.New(`(?m)["']` + name + `["']|^\s+` + name + ` \(`)
 }
 
 var (
 	// browserDrivers are libraries of several languages that start a browser.
-	browserDrivers = regexp.MustCompile(`\b` + among("playwright puppeteer pyppeteer cypress selenium webdriverio agent-browser testcafe "+
+	browserDrivers = lazyregexp.New(`\b` + among("playwright puppeteer pyppeteer cypress selenium webdriverio agent-browser testcafe "+
 		"chrome-launcher chromedp go-rod cuprite") + `\b`)
-	manifests = regexp.MustCompile(`(?:^|/)(?:package\.json|pyproject\.toml|setup\.(?:py|cfg)|[\w-]*requirements[\w-]*\.(?:txt|in)|Pipfile|` +
+	manifests = lazyregexp.New(`(?:^|/)(?:package\.json|pyproject\.toml|setup\.(?:py|cfg)|[\w-]*requirements[\w-]*\.(?:txt|in)|Pipfile|` +
 		`Gemfile|go\.mod|composer\.json|pom\.xml|build\.gradle(?:\.kts)?|mix\.exs)$`)
 )
 

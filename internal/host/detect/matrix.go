@@ -3,12 +3,12 @@ package detect
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/versionrange"
 )
 
@@ -90,7 +90,7 @@ func agrees(row, other map[string]any, keys []string) bool {
 }
 
 // unusual are values of a matrix that are not what most users have.
-var unusual = regexp.MustCompile(`(?i)` + among(`nightly head next canary alpha beta dev edge rc pypy graal jruby truffle experimental
+var unusual = lazyregexp.New(`(?i)` + among(`nightly head next canary alpha beta dev edge rc pypy graal jruby truffle experimental
 	minimal lowest windows darwin macos`) + `|[0-9]t$`)
 
 // sensible chooses a row of a matrix: usual values, and the newest versions.
@@ -101,7 +101,7 @@ func sensible(rows []*scope) *scope {
 			n++
 		}
 		for k, v := range s.matrix {
-			if unusual.MatchString(fmt.Sprint(v)) || regexp.MustCompile(`(?i)experimental|allow|fail|coverage`).MatchString(k) && truth(v) {
+			if unusual.MatchString(fmt.Sprint(v)) || lazyregexp.New(`(?i)experimental|allow|fail|coverage`).MatchString(k) && truth(v) {
 				n++
 			}
 		}

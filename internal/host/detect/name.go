@@ -2,10 +2,10 @@ package detect
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
@@ -52,7 +52,7 @@ func (p *plan) name() {
 }
 
 // severalTasks runs tasks by their names.
-var severalTasks = regexp.MustCompile(`^(?:npm-run-all2?|run-s|run-p)((?: [\w:.-]+)+)$`)
+var severalTasks = lazyregexp.New(`^(?:npm-run-all2?|run-s|run-p)((?: [\w:.-]+)+)$`)
 
 // repeats reports whether a check is a task that only runs tasks which are checks themselves.
 func (p *plan) repeats(t *part, f found) bool {

@@ -6,11 +6,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 var node = ecosystem{
 	name: "npm", files: []string{"package.json"}, tools: "node pnpm yarn bun",
-	launchers: regexp.MustCompile(`^(?:npx(?: --?[a-z-]+)*|(?:pnpm|yarn)(?: exec| dlx)?|bunx|bun x|npm exec(?: --)?|` +
+	launchers: lazyregexp.New(`^(?:npx(?: --?[a-z-]+)*|(?:pnpm|yarn)(?: exec| dlx)?|bunx|bun x|npm exec(?: --)?|` +
 		`\./node_modules/\.bin/)\s*`),
 	rules: []rule{
 		{words: "vitest", kind: kindTest, narrow: nodePart, needs: "vitest"},
@@ -27,22 +29,22 @@ var node = ecosystem{
 		{words: "biome check", kind: kindLint, needs: biome},
 		{words: "biome lint", kind: kindLint, needs: biome},
 		{words: "biome format", kind: kindFormat, needs: biome},
-		{words: "prettier", kind: kindFormat, must: regexp.MustCompile(`\s(?:--check|-c|--list-different|-l)(?:\s|$)`), needs: "prettier"},
-		{words: "tsc", kind: kindTypecheck, must: regexp.MustCompile(`\s--noEmit(?:\s|$)`), needs: "typescript"},
+		{words: "prettier", kind: kindFormat, must: lazyregexp.New(`\s(?:--check|-c|--list-different|-l)(?:\s|$)`), needs: "prettier"},
+		{words: "tsc", kind: kindTypecheck, must: lazyregexp.New(`\s--noEmit(?:\s|$)`), needs: "typescript"},
 		{words: "npm ci", kind: kindInstall},
 		{words: "npm install", kind: kindInstall},
 		{words: "npm i", kind: kindInstall},
 		{words: "pnpm install", kind: kindInstall},
 		{words: "pnpm i", kind: kindInstall},
 		{words: "yarn install", kind: kindInstall},
-		{words: "yarn", kind: kindInstall, only: regexp.MustCompile(`^(?: --(?:frozen-lockfile|immutable))*$`)},
+		{words: "yarn", kind: kindInstall, only: lazyregexp.New(`^(?: --(?:frozen-lockfile|immutable))*$`)},
 		{words: "bun install", kind: kindInstall},
 		{words: "bun i", kind: kindInstall},
 	},
 }
 
 // nodePart are arguments that select some of the tests.
-var nodePart = regexp.MustCompile(`\s` +
+var nodePart = lazyregexp.New(`\s` +
 	among("bench -t -g -f --grep --testNamePattern --testPathPattern --project --test-name-pattern --typecheck.only") + `(?:[= ]|$)|` +
 	`\s[\w./*-]*(?:unit|e2e|integration)[\w./*-]*`)
 
@@ -84,13 +86,13 @@ func (d *detector) manifest() *packageJSON {
 }
 
 var (
-	scriptForm = regexp.MustCompile(`^(?:npm|pnpm|yarn|bun)(?: run| run-script)?(?: (?:-s|--silent|--if-present))*` +
+	scriptForm = lazyregexp.New(`^(?:npm|pnpm|yarn|bun)(?: run| run-script)?(?: (?:-s|--silent|--if-present))*` +
 		` ([A-Za-z0-9:_.-]+)(?:\s+--?.*)?$`)
 	// ownCommand is a command of a package manager, whatever scripts have its name.
-	ownCommand = regexp.MustCompile(`^(?:npm|pnpm|yarn|bun) (?:` +
+	ownCommand = lazyregexp.New(`^(?:npm|pnpm|yarn|bun) (?:` +
 		among("add audit cache ci config dedupe exec i init install link pack publish up update version why x") + `)(?:\s|$)`)
-	managerField = regexp.MustCompile(`^(npm|pnpm|yarn|bun)@([0-9][0-9A-Za-z.-]*)`)
-	memberForm   = regexp.MustCompile(`^[A-Za-z0-9._@/-]+$`)
+	managerField = lazyregexp.New(`^(npm|pnpm|yarn|bun)@([0-9][0-9A-Za-z.-]*)`)
+	memberForm   = lazyregexp.New(`^[A-Za-z0-9._@/-]+$`)
 )
 
 // nodeTask finds the script of package.json that a command runs.
@@ -212,8 +214,8 @@ func (d nodeFiles) hooked(f *file, m *packageJSON, install string, second bool) 
 }
 
 // keyLine matches the line of a key of a JSON object.
-func keyLine(name string) *regexp.Regexp {
-	return regexp.MustCompile(`"` + regexp.QuoteMeta(name) + `"\s*:`)
+func keyLine(name string) *lazyregexp.Pattern {
+	return lazyregexp.New(`"` + regexp.QuoteMeta(name) + `"\s*:`)
 }
 
 // versions asks for Node and for the package manager that setup is written for.
@@ -284,7 +286,7 @@ func (d nodeFiles) workspace(f *file, m *packageJSON) (members []packageJSON, at
 	at = f.find(keyLine("workspaces"))
 	if w := d.open("pnpm-workspace.yaml"); w != nil {
 		d.decode(w, &long)
-		patterns, at = long.Packages, w.find(regexp.MustCompile(`(?m)^packages`))
+		patterns, at = long.Packages, w.find(lazyregexp.New(`(?m)^packages`))
 	}
 	d.patterns = append(d.patterns, patterns...)
 	for _, dir := range d.expand(at, patterns) {
@@ -324,25 +326,25 @@ func (d nodeFiles) expand(at Position, patterns []string) (dirs []string) {
 
 // nodeServers are programs that serve, and their default ports; 0 means that the repository has to name the port.
 var nodeServers = []struct {
-	program *regexp.Regexp
+	program *lazyregexp.Pattern
 	port    int
 }{
-	{regexp.MustCompile(`^(?:vite|rolldown-vite)(?: dev| serve)?(?: --?.*| \.)?$`), 5173},
-	{regexp.MustCompile(`^next(?: dev| start)(?: |$)`), 3000},
-	{regexp.MustCompile(`^(?:nuxt|nuxi|nitro) dev`), 3000},
-	{regexp.MustCompile(`^astro dev`), 4321},
-	{regexp.MustCompile(`^ng serve`), 4200},
-	{regexp.MustCompile(`^vue-cli-service serve`), 8080},
-	{regexp.MustCompile(`^(?:webpack serve|webpack-dev-server)`), 8080},
-	{regexp.MustCompile(`^(?:react-scripts|react-app-rewired|craco) start`), 3000},
-	{regexp.MustCompile(`^(?:remix|react-router) (?:vite:)?dev`), 5173},
-	{regexp.MustCompile(`^gatsby develop`), 8000},
-	{regexp.MustCompile(`^(?:eleventy|docusaurus start|parcel|nest start|expo start --web|hexo server)`), 0},
-	{regexp.MustCompile(`^(?:vitepress|storybook|svelte-kit|wrangler) dev`), 0},
-	{regexp.MustCompile(`^(?:node|tsx|nodemon|ts-node|bun)(?: run)?(?: watch| --watch| -\S+)* [\w./-]*(?:server|app|index|main|www)`), 0},
+	{lazyregexp.New(`^(?:vite|rolldown-vite)(?: dev| serve)?(?: --?.*| \.)?$`), 5173},
+	{lazyregexp.New(`^next(?: dev| start)(?: |$)`), 3000},
+	{lazyregexp.New(`^(?:nuxt|nuxi|nitro) dev`), 3000},
+	{lazyregexp.New(`^astro dev`), 4321},
+	{lazyregexp.New(`^ng serve`), 4200},
+	{lazyregexp.New(`^vue-cli-service serve`), 8080},
+	{lazyregexp.New(`^(?:webpack serve|webpack-dev-server)`), 8080},
+	{lazyregexp.New(`^(?:react-scripts|react-app-rewired|craco) start`), 3000},
+	{lazyregexp.New(`^(?:remix|react-router) (?:vite:)?dev`), 5173},
+	{lazyregexp.New(`^gatsby develop`), 8000},
+	{lazyregexp.New(`^(?:eleventy|docusaurus start|parcel|nest start|expo start --web|hexo server)`), 0},
+	{lazyregexp.New(`^(?:vitepress|storybook|svelte-kit|wrangler) dev`), 0},
+	{lazyregexp.New(`^(?:node|tsx|nodemon|ts-node|bun)(?: run)?(?: watch| --watch| -\S+)* [\w./-]*(?:server|app|index|main|www)`), 0},
 }
 
-var portFlag = regexp.MustCompile(`(?:--port[= ]|-p |\bPORT=)([0-9]{2,5})`)
+var portFlag = lazyregexp.New(`(?:--port[= ]|-p |\bPORT=)([0-9]{2,5})`)
 
 // server finds the script that is a development server.
 func (d nodeFiles) server(f *file, m *packageJSON, run string) {

@@ -8,13 +8,15 @@ import (
 	"strings"
 
 	"github.com/tailscale/hujson"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 var deno = ecosystem{
 	name: "deno", files: []string{"deno.json", "deno.jsonc"},
 	rules: []rule{
-		{words: "deno test", kind: kindTest, narrow: regexp.MustCompile(`\s--(?:filter|doc)\b|\s[\w./-]+\.ts\b`)},
-		{words: "deno lint", kind: kindLint, writes: regexp.MustCompile(`\s--fix`)},
+		{words: "deno test", kind: kindTest, narrow: lazyregexp.New(`\s--(?:filter|doc)\b|\s[\w./-]+\.ts\b`)},
+		{words: "deno lint", kind: kindLint, writes: lazyregexp.New(`\s--fix`)},
 		{words: "deno fmt", kind: kindFormat, must: checkOnly},
 		{words: "deno check", kind: kindTypecheck},
 		{words: "deno install", kind: kindInstall},
@@ -23,9 +25,9 @@ var deno = ecosystem{
 }
 
 // denoModules asks for an install; otherwise Deno fetches what it runs.
-var denoModules = regexp.MustCompile(`"nodeModulesDir"\s*:\s*"manual"`)
+var denoModules = lazyregexp.New(`"nodeModulesDir"\s*:\s*"manual"`)
 
-var denoForm = regexp.MustCompile(`^deno task ([\w:.-]+)$`)
+var denoForm = lazyregexp.New(`^deno task ([\w:.-]+)$`)
 
 func denoTask(d *detector, text string) (name, content string, ok bool) {
 	m := denoForm.FindStringSubmatch(text)
@@ -79,8 +81,8 @@ func denoTasks(d *detector) map[string]string {
 var elixir = ecosystem{
 	name: "elixir", files: []string{"mix.exs"},
 	rules: []rule{
-		{words: "mix test", kind: kindTest, narrow: regexp.MustCompile(`\s--(?:only|failed|stale)\b|\stest/`)},
-		{words: "mix format", kind: kindFormat, must: regexp.MustCompile(`\s--check-formatted`)},
+		{words: "mix test", kind: kindTest, narrow: lazyregexp.New(`\s--(?:only|failed|stale)\b|\stest/`)},
+		{words: "mix format", kind: kindFormat, must: lazyregexp.New(`\s--check-formatted`)},
 		{words: "mix credo", kind: kindLint, needs: "credo"},
 		{words: "mix compile", kind: kindBuild},
 		{words: "mix deps.get", kind: kindInstall},
@@ -121,7 +123,7 @@ func readCMake(d *detector, p *part) {
 	if f == nil || p.d.dir != "." {
 		return
 	}
-	if !regexp.MustCompile(`(?im)^\s*(?:enable_testing|add_test|include\s*\(\s*CTest)\b|\benable_testing\s*\(`).MatchString(f.text) {
+	if !lazyregexp.New(`(?im)^\s*(?:enable_testing|add_test|include\s*\(\s*CTest)\b|\benable_testing\s*\(`).MatchString(f.text) {
 		d.omit(Position{File: f.name}, f.name, "it has no tests for ctest")
 		return
 	}
@@ -129,10 +131,10 @@ func readCMake(d *detector, p *part) {
 		d.omit(f.find(cmakeForeign), f.name, "it builds %s, for which the sandbox has no compiler", foreign[1])
 		return
 	}
-	at := f.find(regexp.MustCompile(`(?i)enable_testing|add_test|CTest`))
+	at := f.find(lazyregexp.New(`(?i)enable_testing|add_test|CTest`))
 	d.need(at, "cmake", "g++")
 	dir := "build"
-	if ignored := d.open(".gitignore"); ignored == nil || !regexp.MustCompile(`(?m)^/?build\*?/?$`).MatchString(ignored.text) {
+	if ignored := d.open(".gitignore"); ignored == nil || !lazyregexp.New(`(?m)^/?build\*?/?$`).MatchString(ignored.text) {
 		dir = "$HOME/.build$PWD" // the agent could commit one in the work tree; a copy of the tree needs one of its own
 	}
 	build := "cmake -S . -B " + dir + " && cmake --build " + dir + " --parallel"
@@ -141,9 +143,9 @@ func readCMake(d *detector, p *part) {
 }
 
 // cmakeForeign is a project with another language than C and C++.
-var cmakeForeign = regexp.MustCompile(`(?is)\bproject\s*\([^)]*\s(Swift|CUDA|HIP|ISPC|Fortran|CSharp|OBJC|OBJCXX)\b[^)]*\)`)
+var cmakeForeign = lazyregexp.New(`(?is)\bproject\s*\([^)]*\s(Swift|CUDA|HIP|ISPC|Fortran|CSharp|OBJC|OBJCXX)\b[^)]*\)`)
 
-var cmakeOption = regexp.MustCompile(`\s-D ?["']?([A-Z]\w*(?::[A-Z]+)?=[\w./+-]+)["']?`)
+var cmakeOption = lazyregexp.New(`\s-D ?["']?([A-Z]\w*(?::[A-Z]+)?=[\w./+-]+)["']?`)
 
 // options gives the build the options of the first job that runs ctest: many projects build their tests only with one.
 func (p *plan) options(t *part) {
@@ -175,15 +177,15 @@ func (p *plan) options(t *part) {
 var dotnet = ecosystem{
 	name: "dotnet", files: strings.Fields("*.sln *.slnx *.csproj *.fsproj"),
 	rules: []rule{
-		{words: "dotnet test", kind: kindTest, drop: dotnetAfter, narrow: regexp.MustCompile(`\s--filter\b|\s\S*\.(?:cs|fs)proj\b`)},
+		{words: "dotnet test", kind: kindTest, drop: dotnetAfter, narrow: lazyregexp.New(`\s--filter\b|\s\S*\.(?:cs|fs)proj\b`)},
 		{words: "dotnet build", kind: kindBuild, drop: dotnetAfter},
-		{words: "dotnet format", kind: kindFormat, must: regexp.MustCompile(`\s--verify-no-changes\b`)},
+		{words: "dotnet format", kind: kindFormat, must: lazyregexp.New(`\s--verify-no-changes\b`)},
 		{words: "dotnet restore", kind: kindInstall},
 	},
 }
 
 // dotnetAfter are arguments of a command that comes after others.
-var dotnetAfter = regexp.MustCompile(`\s--no-(?:build|restore)\b`)
+var dotnetAfter = lazyregexp.New(`\s--no-(?:build|restore)\b`)
 
 // makefiles judge where no ecosystem does, or where a pipeline runs a target.
 var makefiles = ecosystem{
@@ -191,7 +193,7 @@ var makefiles = ecosystem{
 	rules: []rule{{words: "make", kind: kindUnknown, why: reasonUnknown}},
 }
 
-var makeForm = regexp.MustCompile(`^make(?: -\w+)* ([A-Za-z0-9._-]+)$`)
+var makeForm = lazyregexp.New(`^make(?: -\w+)* ([A-Za-z0-9._-]+)$`)
 
 func makeTask(d *detector, text string) (name, content string, ok bool) {
 	m := makeForm.FindStringSubmatch(text)
@@ -217,8 +219,8 @@ func readMakefile(d *detector, p *part) {
 
 var makefileNames = []string{"GNUmakefile", "makefile", "Makefile"}
 
-func goalLine(goal string) *regexp.Regexp {
-	return regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(goal) + `[ \t]*::?(?:[^=\n][^\n]*)?$`)
+func goalLine(goal string) *lazyregexp.Pattern {
+	return lazyregexp.New(`(?m)^` + regexp.QuoteMeta(goal) + `[ \t]*::?(?:[^=\n][^\n]*)?$`)
 }
 
 // recipe returns the commands of a target and of the targets that it needs.
@@ -316,7 +318,7 @@ func (d *detector) foreignBuild() bool {
 	return false
 }
 
-var lfsLine = regexp.MustCompile(`(?m)^[^#\n]*\bfilter=lfs\b`)
+var lfsLine = lazyregexp.New(`(?m)^[^#\n]*\bfilter=lfs\b`)
 
 // omitLFS says that objects of Git LFS are not fetched.
 func omitLFS(d *detector) {

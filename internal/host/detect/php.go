@@ -3,13 +3,14 @@ package detect
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 var php = ecosystem{
 	name: "php", files: []string{"composer.json"},
-	launchers: regexp.MustCompile(`^(?:composer exec (?:-- )?|(?:php )?(?:\./)?(?:vendor/bin/)?)`),
+	launchers: lazyregexp.New(`^(?:composer exec (?:-- )?|(?:php )?(?:\./)?(?:vendor/bin/)?)`),
 	rules: []rule{
 		{words: "phpunit", kind: kindTest, narrow: phpPart, drop: phpCoverage, needs: "phpunit/phpunit"},
 		{words: "simple-phpunit install", kind: kindPrepare},
@@ -18,9 +19,9 @@ var php = ecosystem{
 		{words: "artisan test", kind: kindTest, narrow: phpPart},
 		{words: "phpcs", kind: kindLint, needs: "squizlabs/php_codesniffer"},
 		{words: "phpstan", kind: kindLint, needs: "phpstan/phpstan"},
-		{words: "psalm", kind: kindLint, needs: "vimeo/psalm", drop: regexp.MustCompile(`\s--shepherd\b`)},
-		{words: "php-cs-fixer", kind: kindFormat, must: regexp.MustCompile(`\s--dry-run`), needs: "friendsofphp/php-cs-fixer"},
-		{words: "pint", kind: kindFormat, must: regexp.MustCompile(`\s--test`), needs: "laravel/pint"},
+		{words: "psalm", kind: kindLint, needs: "vimeo/psalm", drop: lazyregexp.New(`\s--shepherd\b`)},
+		{words: "php-cs-fixer", kind: kindFormat, must: lazyregexp.New(`\s--dry-run`), needs: "friendsofphp/php-cs-fixer"},
+		{words: "pint", kind: kindFormat, must: lazyregexp.New(`\s--test`), needs: "laravel/pint"},
 		{words: "composer install", kind: kindInstall},
 		{words: "composer update", kind: kindInstall},
 		{words: "composer validate", kind: kindNothing},
@@ -39,7 +40,7 @@ func runPHP(_ *detector, launcher, command string) string {
 	return launcher + command
 }
 
-var composerForm = regexp.MustCompile(`^composer(?: run(?:-script)?)? ([A-Za-z0-9:_-]+)(?:\s+--?.*)?$`)
+var composerForm = lazyregexp.New(`^composer(?: run(?:-script)?)? ([A-Za-z0-9:_-]+)(?:\s+--?.*)?$`)
 
 // composerTask finds the script of composer.json that a command runs.
 func composerTask(d *detector, text string) (name, content string, ok bool) {
@@ -59,9 +60,9 @@ func composerTask(d *detector, text string) (name, content string, ok bool) {
 }
 
 // phpCoverage are arguments that need an extension which only measures coverage.
-var phpCoverage = regexp.MustCompile(`\s--coverage(?:-\S+)?`)
+var phpCoverage = lazyregexp.New(`\s--coverage(?:-\S+)?`)
 
-var phpPart = regexp.MustCompile(`\s--(?:filter|group|testsuite)\b|\stests/`)
+var phpPart = lazyregexp.New(`\s--(?:filter|group|testsuite)\b|\stests/`)
 
 type composerJSON struct {
 	Scripts    map[string]any `json:"scripts"`

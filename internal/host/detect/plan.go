@@ -1,9 +1,10 @@
 package detect
 
 import (
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // job is a job of a pipeline that runs for pull requests or the default branch, on Linux, with one row of its matrix.
@@ -55,9 +56,9 @@ type plan struct {
 var (
 	// checkJobs are names of jobs that judge, and asideJobs of jobs and workflows that use the code for something else: the versions
 	// in them are those that their tools need.
-	checkJobs = regexp.MustCompile(`(?i)(?:^|[^a-z])` +
+	checkJobs = lazyregexp.New(`(?i)(?:^|[^a-z])` +
 		among("tests? unit lint(?:er)? checks? build typecheck types ci verify quality validate") + `(?:[^a-z]|$)`)
-	asideJobs = regexp.MustCompile(`(?i)(?:^|[^a-z])` +
+	asideJobs = lazyregexp.New(`(?i)(?:^|[^a-z])` +
 		among(`coverage codecov coveralls codeql scorecard bench(?:marks?)? docs? doctests? documentation website
 		alternative package-manager fuzz(?:ing)? nightly release deploy publish downstream e2e autofix third-party codspeed
 		miri msrv min legacy wasm`) + `(?:[^a-z]|$)`)

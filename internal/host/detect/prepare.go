@@ -2,15 +2,15 @@ package detect
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 // idleVariable are variables that only a pipeline needs.
-var idleVariable = regexp.MustCompile(`^` +
+var idleVariable = lazyregexp.New(`^` +
 	among(`CI CC CXX GITHUB_\w+ GH_\w+ RUNNER_\w+ ACTIONS_\w+ FORCE_COLOR CARGO_TERM_COLOR CARGO_INCREMENTAL RUSTC_WRAPPER
 	TERM COLORTERM CODECOV_\w+
 	COVERALLS_\w+ NPM_TOKEN NODE_AUTH_TOKEN UV_\w+
@@ -180,7 +180,7 @@ func (p *plan) devCommand(c step) (run, why string) {
 		why = reasonRewrites
 	}
 	switch {
-	case regexp.MustCompile(`(?:^|[\s;&|])sudo\s`).MatchString(c.text):
+	case lazyregexp.New(`(?:^|[\s;&|])sudo\s`).MatchString(c.text):
 		p.omit(c.at, c.text, "it needs root, which setup does not have")
 		return "", ""
 	case why != "":
@@ -228,9 +228,9 @@ func (p *plan) lacks(command string) bool {
 }
 
 // scriptPip is a line of a script that installs with the pip that it finds.
-var scriptPip = regexp.MustCompile(`(?m)^\s*(?:python3? -m )?pip3? install\s`)
+var scriptPip = lazyregexp.New(`(?m)^\s*(?:python3? -m )?pip3? install\s`)
 
-var scriptFile = regexp.MustCompile(`^(?:(?:ba)?sh )?(?:\./)?([\w./-]+\.sh)$`)
+var scriptFile = lazyregexp.New(`^(?:(?:ba)?sh )?(?:\./)?([\w./-]+\.sh)$`)
 
 // installs reports whether a command is a script of the repository that only installs dependencies, in an environment of its own.
 func (d *detector) installs(command string) bool {
@@ -250,9 +250,9 @@ func (d *detector) installs(command string) bool {
 }
 
 // elsewhere are arguments of an install for another directory.
-var elsewhere = regexp.MustCompile(`\s(?:--prefix|--cwd|--dir|-C|--filter|--manifest-path)[= ]`)
+var elsewhere = lazyregexp.New(`\s(?:--prefix|--cwd|--dir|-C|--filter|--manifest-path)[= ]`)
 
-var submodulePath = regexp.MustCompile(`(?m)^\s*path\s*=\s*(\S+)`)
+var submodulePath = lazyregexp.New(`(?m)^\s*path\s*=\s*(\S+)`)
 
 // submodules checks them out where a job does, or where a workspace has one as a member.
 func (p *plan) submodules() {

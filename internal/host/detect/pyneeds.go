@@ -1,36 +1,37 @@
 package detect
 
 import (
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 var (
-	groupTable  = regexp.MustCompile(`(?ms)^\[dependency-groups\][ \t]*\n(.*?)(?:^\[|\z)`)
-	tomlList    = regexp.MustCompile(`(?ms)^["']?([\w-]+)["']?\s*=\s*\[(.*?)\][ \t]*(?:#[^\n]*)?$`)
-	tomlComment = regexp.MustCompile(`(?m)(?:^|\s)#.*$`)
-	includes    = regexp.MustCompile(`\{\s*include-group\s*=\s*["']([\w-]+)["']\s*\}`)
-	tomlText    = regexp.MustCompile(`"([^"\n]+)"|'([^'\n]+)'`)
+	groupTable  = lazyregexp.New(`(?ms)^\[dependency-groups\][ \t]*\n(.*?)(?:^\[|\z)`)
+	tomlList    = lazyregexp.New(`(?ms)^["']?([\w-]+)["']?\s*=\s*\[(.*?)\][ \t]*(?:#[^\n]*)?$`)
+	tomlComment = lazyregexp.New(`(?m)(?:^|\s)#.*$`)
+	includes    = lazyregexp.New(`\{\s*include-group\s*=\s*["']([\w-]+)["']\s*\}`)
+	tomlText    = lazyregexp.New(`"([^"\n]+)"|'([^'\n]+)'`)
 )
 
 // hatchTable is an environment of tests in hatch.toml.
-var hatchTable = regexp.MustCompile(`(?ms)^\[envs\.(?:default|tests?|dev|hatch-test)\][ \t]*\n(.*?)(?:^\[|\z)`)
+var hatchTable = lazyregexp.New(`(?ms)^\[envs\.(?:default|tests?|dev|hatch-test)\][ \t]*\n(.*?)(?:^\[|\z)`)
 
-type needTable struct{ table, keys *regexp.Regexp }
+type needTable struct{ table, keys *lazyregexp.Pattern }
 
 // needTables are the tables of pyproject.toml that list what tests need, and the keys of their lists.
 var needTables = []needTable{
 	{groupTable, testGroup},
-	{regexp.MustCompile(`(?ms)^\[tool\.pdm\.dev-dependencies\][ \t]*\n(.*?)(?:^\[|\z)`), regexp.MustCompile(``)},
+	{lazyregexp.New(`(?ms)^\[tool\.pdm\.dev-dependencies\][ \t]*\n(.*?)(?:^\[|\z)`), lazyregexp.New(``)},
 	{
-		regexp.MustCompile(`(?ms)^\[tool\.hatch\.envs\.(?:default|tests?|dev|hatch-test)\][ \t]*\n(.*?)(?:^\[|\z)`),
-		regexp.MustCompile(`^(?:extra-)?dependencies$`),
+		lazyregexp.New(`(?ms)^\[tool\.hatch\.envs\.(?:default|tests?|dev|hatch-test)\][ \t]*\n(.*?)(?:^\[|\z)`),
+		lazyregexp.New(`^(?:extra-)?dependencies$`),
 	},
 }
 
 // testGroup are the dependency groups that tests need.
-var testGroup = regexp.MustCompile(`^(?:tests?|dev|testing)$`)
+var testGroup = lazyregexp.New(`^(?:tests?|dev|testing)$`)
 
 // groups are the requirements of the lists that tests need: dependency groups (PEP 735), which pip reads itself only since 25.1, and
 // those of PDM and Hatch. The extras of a project that pip cannot install are lists as well.
@@ -70,7 +71,7 @@ func (p *pythonFiles) groups() (at Position, needs []string) {
 }
 
 // tableBodies are the contents of the tables that an expression matches. The next table may begin where one ends.
-func tableBodies(re *regexp.Regexp, text string) (all [][2]int) {
+func tableBodies(re *lazyregexp.Pattern, text string) (all [][2]int) {
 	for from := 0; len(all) < maxList; {
 		m := re.FindStringSubmatchIndex(text[from:])
 		if m == nil {
@@ -122,19 +123,19 @@ func testGroups(project *file) (args string) {
 }
 
 // pipCommand is a command that installs packages, as pipelines write it.
-var pipCommand = regexp.MustCompile(`^(?:python3? -m |uv )?pip3? install\s+(.*)$`)
+var pipCommand = lazyregexp.New(`^(?:python3? -m |uv )?pip3? install\s+(.*)$`)
 
 // valued are options of pip whose value is the next word.
-var valued = regexp.MustCompile(`^(?:-[cfirt]|--(?:group|constraint|requirement|(?:extra-)?index-url|find-links|python(?:-version)?|` +
+var valued = lazyregexp.New(`^(?:-[cfirt]|--(?:group|constraint|requirement|(?:extra-)?index-url|find-links|python(?:-version)?|` +
 	`target|prefix|root|platform|upgrade-strategy|progress-bar|no-binary|only-binary|trusted-host|cache-dir|log|proxy|timeout|retries))$`)
 
 // pipTools are packages that pipelines install to install, build or publish.
-var pipTools = regexp.MustCompile(`^` + among(`pip setuptools wheel tox\S* nox\S* build twine codecov coveralls poetry uv hatch pdm pipenv
+var pipTools = lazyregexp.New(`^` + among(`pip setuptools wheel tox\S* nox\S* build twine codecov coveralls poetry uv hatch pdm pipenv
 	virtualenv pre-commit`) + `(?:[<>=~!].*)?$`)
 
 // packageOf is the name in a requirement.
 func packageOf(requirement string) string {
-	name, _, _ := strings.Cut(regexp.MustCompile(`[<>=~!\[]`).ReplaceAllString(requirement, " "), " ")
+	name, _, _ := strings.Cut(lazyregexp.New(`[<>=~!\[]`).ReplaceAllString(requirement, " "), " ")
 	return name
 }
 

@@ -2,24 +2,24 @@ package detect
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 var python = ecosystem{
 	name: "python", tools: "uv poetry",
 	files: strings.Fields("pyproject.toml setup.py setup.cfg requirements.txt requirements-dev.txt Pipfile tox.ini pytest.ini manage.py"),
-	launchers: regexp.MustCompile(`^(?:(?:uv|poetry|pdm|hatch|pipenv|rye) run` +
+	launchers: lazyregexp.New(`^(?:(?:uv|poetry|pdm|hatch|pipenv|rye) run` +
 		`(?: --(?:group|extra|with|python|project) \S+| --?[\w-]+(?:=\S+)?)* )?` +
 		`(?:python3? -m )?(?:coverage run (?:-\S+ )*-m )?(?:python3?(?: -m)? )?`),
 	rules: []rule{
 		{words: "pytest", kind: kindTest, narrow: pytestPart},
 		{words: "py.test", kind: kindTest, narrow: pytestPart},
-		{words: "unittest", kind: kindTest, narrow: regexp.MustCompile(`\s[\w.]+\.[\w.]+`)},
-		{words: "manage.py test", kind: kindTest, narrow: regexp.MustCompile(`\s[\w.]+\.[\w.]+|--tag`)},
+		{words: "unittest", kind: kindTest, narrow: lazyregexp.New(`\s[\w.]+\.[\w.]+`)},
+		{words: "manage.py test", kind: kindTest, narrow: lazyregexp.New(`\s[\w.]+\.[\w.]+|--tag`)},
 		{words: "manage.py migrate", kind: kindPrepare},
 		{words: "manage.py collectstatic", kind: kindPrepare},
 		{words: "runtests.py", kind: kindTest},
@@ -32,7 +32,7 @@ var python = ecosystem{
 		{words: "pylint", kind: kindLint, needs: "pylint"},
 		{words: "black", kind: kindFormat, must: checkOnly, needs: "black"},
 		{words: "isort", kind: kindFormat, must: checkOnly, needs: "isort"},
-		{words: "mypy", kind: kindTypecheck, needs: "mypy", narrow: regexp.MustCompile(`--install-types`)},
+		{words: "mypy", kind: kindTypecheck, needs: "mypy", narrow: lazyregexp.New(`--install-types`)},
 		{words: "pip install", kind: kindInstall},
 		{words: "pip3 install", kind: kindInstall},
 		{words: "uv pip install", kind: kindInstall},
@@ -59,21 +59,21 @@ func runPython(d *detector, _, command string) string {
 }
 
 var (
-	checkOnly  = regexp.MustCompile(`\s(?:--check\S*|-c|--diff)(?:\s|$)`)
-	pytestPart = regexp.MustCompile(`\s-k[ =]?|\s--(?:deselect|lf)\b|\s-m[ =]?["']?(?:[^n"'\s]|n[^o]|no[^t])|::|` +
+	checkOnly  = lazyregexp.New(`\s(?:--check\S*|-c|--diff)(?:\s|$)`)
+	pytestPart = lazyregexp.New(`\s-k[ =]?|\s--(?:deselect|lf)\b|\s-m[ =]?["']?(?:[^n"'\s]|n[^o]|no[^t])|::|` +
 		`\s[\w./-]+\.py(?:\s|$)|\s(?:\./)?tests?/[\w./-]*\w`)
 
 	// needsRust is a build of extensions that are written in Rust.
-	needsRust    = regexp.MustCompile(`(?m)^\s*(?:requires\s*=\s*\[.*)?["'](?:setuptools-rust|maturin)\b`)
-	toxArguments = regexp.MustCompile(`\{posargs(?::[^}]*)?\}`)
-	pythonLine   = regexp.MustCompile(`(?m)^requires-python\s*=\s*"([^"\n]+)"`)
-	usesPytest   = regexp.MustCompile(`(?i)\bpy\.?test\b`)
-	usesUnittest = regexp.MustCompile(`(?m)^(?:import|from) unittest\b`)
-	projectTable = regexp.MustCompile(`(?m)^\[(?:project|tool\.poetry)\]`)
-	buildTable   = regexp.MustCompile(`(?m)^\[build-system\]`)
-	extras       = regexp.MustCompile(`(?ms)^\[project\.optional-dependencies\]\n(.*?)(?:^\[|\z)`)
-	extraNames   = regexp.MustCompile(`\[([\w,.-]+)\]`)
-	locksPytest  = regexp.MustCompile(`(?m)^name = "pytest"`)
+	needsRust    = lazyregexp.New(`(?m)^\s*(?:requires\s*=\s*\[.*)?["'](?:setuptools-rust|maturin)\b`)
+	toxArguments = lazyregexp.New(`\{posargs(?::[^}]*)?\}`)
+	pythonLine   = lazyregexp.New(`(?m)^requires-python\s*=\s*"([^"\n]+)"`)
+	usesPytest   = lazyregexp.New(`(?i)\bpy\.?test\b`)
+	usesUnittest = lazyregexp.New(`(?m)^(?:import|from) unittest\b`)
+	projectTable = lazyregexp.New(`(?m)^\[(?:project|tool\.poetry)\]`)
+	buildTable   = lazyregexp.New(`(?m)^\[build-system\]`)
+	extras       = lazyregexp.New(`(?ms)^\[project\.optional-dependencies\]\n(.*?)(?:^\[|\z)`)
+	extraNames   = lazyregexp.New(`\[([\w,.-]+)\]`)
+	locksPytest  = lazyregexp.New(`(?m)^name = "pytest"`)
 )
 
 // venv is outside of the work tree, so that it can never be committed.
@@ -121,7 +121,7 @@ func (d *detector) pythonFiles() *pythonFiles {
 	return p
 }
 
-var contributed = regexp.MustCompile(`(?m)\bpip3? install (?:.* )?-r ?([\w./-]+\.txt)\b`)
+var contributed = lazyregexp.New(`(?m)\bpip3? install (?:.* )?-r ?([\w./-]+\.txt)\b`)
 
 // guide is the text that tells contributors what they need.
 func (d *detector) guide() string {
@@ -134,7 +134,7 @@ func (d *detector) guide() string {
 // pythonHas reports whether a list of requirements, a group, an extra or a pipeline names a program.
 func pythonHas(d *detector, program string) bool {
 	p := d.pythonFiles()
-	listed := regexp.MustCompile(`(?m)(?:^|["'\s])` + program + `(?:["'\s<>=~!;\[,]|$)`)
+	listed := lazyregexp.New(`(?m)(?:^|["'\s])` + program + `(?:["'\s<>=~!;\[,]|$)`)
 	lists := []string{d.pip}
 	for _, f := range p.lists {
 		lists = append(lists, f.text)
@@ -377,10 +377,10 @@ func (p *pythonFiles) packages() string {
 }
 
 var (
-	toxSection  = regexp.MustCompile(`(?m)^\[([^\]\n]+)\][ \t]*$`)
-	requirement = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[A-Za-z0-9,._-]+\])?(?:[ \t]*[<>=!~]=?[ \t]*[A-Za-z0-9.*+!-]+,?)*$`)
-	listed      = regexp.MustCompile(`^-r[ \t]*([A-Za-z0-9][A-Za-z0-9._/-]*)$`)
-	toxRefer    = regexp.MustCompile(`^\{\[([^\]\n]+)\](\w+)\}$`)
-	poetryTable = regexp.MustCompile(`(?m)^\[tool\.poetry\.(?:group\.[\w-]+\.)?(?:dev-)?dependencies\][ \t]*\n` +
+	toxSection  = lazyregexp.New(`(?m)^\[([^\]\n]+)\][ \t]*$`)
+	requirement = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[A-Za-z0-9,._-]+\])?(?:[ \t]*[<>=!~]=?[ \t]*[A-Za-z0-9.*+!-]+,?)*$`)
+	listed      = lazyregexp.New(`^-r[ \t]*([A-Za-z0-9][A-Za-z0-9._/-]*)$`)
+	toxRefer    = lazyregexp.New(`^\{\[([^\]\n]+)\](\w+)\}$`)
+	poetryTable = lazyregexp.New(`(?m)^\[tool\.poetry\.(?:group\.[\w-]+\.)?(?:dev-)?dependencies\][ \t]*\n` +
 		`(?:(?:[^\[\n].*)?\n)*`)
 )

@@ -2,12 +2,12 @@ package detect
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 )
 
@@ -17,10 +17,10 @@ var (
 	// negations are parts of names that turn something off.
 	negations = strings.Fields("no not never disable skip without")
 	// falsy are values with which nothing is rewritten, or that are known only where the command runs.
-	falsy    = regexp.MustCompile(`(?i)^(?:0|f|n|false|no|none|off|never|disabled?|)$|^\$`)
-	nameWord = regexp.MustCompile(`[^-_.]+`)
+	falsy    = lazyregexp.New(`(?i)^(?:0|f|n|false|no|none|off|never|disabled?|)$|^\$`)
+	nameWord = lazyregexp.New(`[^-_.]+`)
 	// setInline is a variable that a script sets for its commands.
-	setInline = regexp.MustCompile(`(?:^|[\s;&|(@"'])(?:export\s+([A-Za-z_]\w*)=["']?([^\s"';&|)]*)|` +
+	setInline = lazyregexp.New(`(?:^|[\s;&|(@"'])(?:export\s+([A-Za-z_]\w*)=["']?([^\s"';&|)]*)|` +
 		`([A-Za-z_]\w*)=["']?([^\s"';&|)]*)["']?[ \t]+[^\s;&|)])`)
 )
 
@@ -34,8 +34,8 @@ func rewriting(name, value string) bool {
 }
 
 var (
-	tester   = regexp.MustCompile(testers)
-	flagForm = regexp.MustCompile(`\s(?:--?([A-Za-z][\w.-]*)(?:=(\S*))?|([A-Za-z_]\w*)=(\S*))`)
+	tester   = lazyregexp.New(testers)
+	flagForm = lazyregexp.New(`\s(?:--?([A-Za-z][\w.-]*)(?:=(\S*))?|([A-Za-z_]\w*)=(\S*))`)
 )
 
 // writesExpected reports whether arguments make tests write what they expect.

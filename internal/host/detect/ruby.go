@@ -1,22 +1,23 @@
 package detect
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 var ruby = ecosystem{
 	name: "ruby", files: []string{"Gemfile"},
-	launchers: regexp.MustCompile(`^(?:bundle exec )?(?:\./)?(?:bin/)?`),
+	launchers: lazyregexp.New(`^(?:bundle exec )?(?:\./)?(?:bin/)?`),
 	rules: []rule{
 		{words: "rspec", kind: kindTest, narrow: rubyPart, needs: "rspec"},
 		{words: "rake test", kind: kindTest, narrow: rubyPart},
 		{words: "rake spec", kind: kindTest, narrow: rubyPart},
-		{words: "rake", kind: kindPrepare, only: regexp.MustCompile(`^ (?:\w+:)?(?:setup|prepare|compile)$`)},
-		{words: "rake", kind: kindTest, only: regexp.MustCompile(`^(?: [\w:]+)* (?:test|spec)$|^$`)},
+		{words: "rake", kind: kindPrepare, only: lazyregexp.New(`^ (?:\w+:)?(?:setup|prepare|compile)$`)},
+		{words: "rake", kind: kindTest, only: lazyregexp.New(`^(?: [\w:]+)* (?:test|spec)$|^$`)},
 		{words: "rails test", kind: kindTest, narrow: rubyPart},
 		{words: "rails test:system", kind: kindOther, why: "it needs a browser of its own"},
-		{words: "rubocop", kind: kindLint, needs: "rubocop", writes: regexp.MustCompile(`\s-[aA](?:\s|$)`)},
+		{words: "rubocop", kind: kindLint, needs: "rubocop", writes: lazyregexp.New(`\s-[aA](?:\s|$)`)},
 		{words: "standardrb", kind: kindLint, needs: "standard"},
 		{words: "bundle install", kind: kindInstall},
 		{words: "bundle config", kind: kindInstall},
@@ -27,7 +28,7 @@ var ruby = ecosystem{
 
 func rubyHas(d *detector, gem string) bool {
 	text, _ := gems(d)
-	return d.has("bin/"+gem) || regexp.MustCompile(`(?m)["'\s]`+gem+`(?:-\w+)*["'\s(]`).MatchString(text)
+	return d.has("bin/"+gem) || lazyregexp.New(`(?m)["'\s]`+gem+`(?:-\w+)*["'\s(]`).MatchString(text)
 }
 
 func runRuby(_ *detector, launcher, command string) string {
@@ -38,9 +39,9 @@ func runRuby(_ *detector, launcher, command string) string {
 }
 
 var (
-	rubyPart    = regexp.MustCompile(`\s(?:-e|-n|-t|--tag|--only|TEST=\S+|[\w/]+_(?:spec|test)\.rb|(?:spec|test)/\S+)(?:[= ]|$)`)
-	gemspecLine = regexp.MustCompile(`(?m)^\s*gemspec\b`)
-	gemfileRuby = regexp.MustCompile(`(?m)^ruby\s*\(?\s*["']([^"'\n]+)["']`)
+	rubyPart    = lazyregexp.New(`\s(?:-e|-n|-t|--tag|--only|TEST=\S+|[\w/]+_(?:spec|test)\.rb|(?:spec|test)/\S+)(?:[= ]|$)`)
+	gemspecLine = lazyregexp.New(`(?m)^\s*gemspec\b`)
+	gemfileRuby = lazyregexp.New(`(?m)^ruby\s*\(?\s*["']([^"'\n]+)["']`)
 )
 
 // gems are the texts that name the gems, and the file of the first.

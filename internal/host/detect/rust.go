@@ -1,6 +1,8 @@
 package detect
 
-import "regexp"
+import (
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
+)
 
 var rust = ecosystem{
 	name: "cargo", files: []string{"Cargo.toml"}, tools: "rust",
@@ -18,16 +20,16 @@ var rust = ecosystem{
 }
 
 var (
-	cargoPart = regexp.MustCompile(`\s` +
+	cargoPart = lazyregexp.New(`\s` +
 		among(`-p --package --test --bin --bins --example --examples --bench --benches --doc --lib --no-run --target
 			--no-default-features --ignored --skip -Z\S*`) +
 		`(?:[= ]|$)|\s--manifest-path[= ](?:\./)?\w[\w.-]*/`)
 	// cargoMember selects a package of a workspace.
-	cargoMember = regexp.MustCompile(`\s(?:-p|--package)[= ]([\w-]+)`)
-	cargoRoot   = regexp.MustCompile(`(?m)^\[workspace\]`)
-	cargoAll    = regexp.MustCompile(`\s--(?:workspace|all)(?:\s|$)`)
-	cargoPkg    = regexp.MustCompile(`(?m)^\[package\]`)
-	rustNeeds   = regexp.MustCompile(`(?m)^rust-version\s*=\s*"([0-9][^"\n]*)"`)
+	cargoMember = lazyregexp.New(`\s(?:-p|--package)[= ]([\w-]+)`)
+	cargoRoot   = lazyregexp.New(`(?m)^\[workspace\]`)
+	cargoAll    = lazyregexp.New(`\s--(?:workspace|all)(?:\s|$)`)
+	cargoPkg    = lazyregexp.New(`(?m)^\[package\]`)
+	rustNeeds   = lazyregexp.New(`(?m)^rust-version\s*=\s*"([0-9][^"\n]*)"`)
 )
 
 func readRust(d *detector, p *part) {

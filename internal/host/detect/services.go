@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -35,13 +36,13 @@ var usualPorts = map[string]string{
 	"valkey": "6379", "mongo": "27017", "memcached": "11211", "rabbitmq": "5672", "elasticsearch": "9200", "opensearch": "9200",
 }
 
-var imageForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@-]*$`)
+var imageForm = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._:/@-]*$`)
 
 // passwords are variables of which an image needs one to start.
-var passwords = map[string]*regexp.Regexp{
-	"postgres": regexp.MustCompile(`^POSTGRES_(?:PASSWORD|HOST_AUTH_METHOD)`),
-	"mysql":    regexp.MustCompile(`^MYSQL_(?:ROOT_PASSWORD|ALLOW_EMPTY|RANDOM_ROOT)`),
-	"mariadb":  regexp.MustCompile(`^(?:MYSQL|MARIADB)_(?:ROOT_PASSWORD|ALLOW_EMPTY|RANDOM_ROOT)`),
+var passwords = map[string]*lazyregexp.Pattern{
+	"postgres": lazyregexp.New(`^POSTGRES_(?:PASSWORD|HOST_AUTH_METHOD)`),
+	"mysql":    lazyregexp.New(`^MYSQL_(?:ROOT_PASSWORD|ALLOW_EMPTY|RANDOM_ROOT)`),
+	"mariadb":  lazyregexp.New(`^(?:MYSQL|MARIADB)_(?:ROOT_PASSWORD|ALLOW_EMPTY|RANDOM_ROOT)`),
 }
 
 // imageBase is an image without tag and digest.
@@ -120,7 +121,7 @@ func (d *collector) serve(s Service) {
 
 // reaches reports whether a variable of the draft names a host.
 func (d *collector) reaches(host string) bool {
-	named := regexp.MustCompile(`(?:^|[/@])` + regexp.QuoteMeta(host) + `(?:[:/]|$)`)
+	named := lazyregexp.New(`(?:^|[/@])` + regexp.QuoteMeta(host) + `(?:[:/]|$)`)
 	return slices.ContainsFunc(d.Env, func(v Var) bool { return named.MatchString(v.Value) })
 }
 
@@ -156,7 +157,7 @@ func (d *collector) plainVariable(at Position, what, name, value string) bool {
 	return why == ""
 }
 
-var serviceVariable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
+var serviceVariable = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
 
 // variablesOf returns the usable variables of a service.
 func (d *collector) variablesOf(service string, vars []Var) (plain []Var) {
@@ -174,10 +175,10 @@ func (d *collector) variablesOf(service string, vars []Var) (plain []Var) {
 // ownPlace and rooted are the names and values of variables that tell tools where they keep things: a GOPATH in an absent volume fails all
 // of them.
 var (
-	ownPlace = regexp.MustCompile(`(?:PATH|HOME|DIR|CACHE|HISTORY)$`)
-	rooted   = regexp.MustCompile(`^/[^/]+/.`)
+	ownPlace = lazyregexp.New(`(?:PATH|HOME|DIR|CACHE|HISTORY)$`)
+	rooted   = lazyregexp.New(`^/[^/]+/.`)
 	// toolPlace are variables of package managers: setup has places of its own for them.
-	toolPlace = regexp.MustCompile(`(?i)^` +
+	toolPlace = lazyregexp.New(`(?i)^` +
 		among("BUNDLE GEM CARGO RUSTUP GO NPM PNPM YARN PIP UV POETRY COMPOSER MIX HEX VIRTUAL") + `_?\w*(?:PATH|HOME|DIR|CACHE|ENV)$`)
 )
 
@@ -199,12 +200,12 @@ func (d *collector) placed(at Position, name, value string) {
 }
 
 var (
-	secretName = regexp.MustCompile(`(?i)(?:PASSWORD|PASSWD|TOKEN|SECRET|CREDENTIALS?|APIKEY|_KEY(?:_ID|_BASE)?)$|(?:^|_)(?:TOKEN|SECRET)_KEY`)
+	secretName = lazyregexp.New(`(?i)(?:PASSWORD|PASSWD|TOKEN|SECRET|CREDENTIALS?|APIKEY|_KEY(?:_ID|_BASE)?)$|(?:^|_)(?:TOKEN|SECRET)_KEY`)
 	// testValue are values that only tests can mean.
-	testValue = regexp.MustCompile(`(?i)^.{0,6}$|` + among(`test dummy fake example sample local secret password passwd postgres
+	testValue = lazyregexp.New(`(?i)^.{0,6}$|` + among(`test dummy fake example sample local secret password passwd postgres
 		mysql root admin guest changeme placeholder not-?a- \b(?:0x)?0*(?:12345|00000)`))
-	urlLogin = regexp.MustCompile(`://[^/\s:@]*:[^@/\s]+@([^/\s:?,]+)`)
-	ownHost  = regexp.MustCompile(`^(?:[^.]+|127\.0\.0\.1|0\.0\.0\.0|\[.*|.*\.(?:localhost|local|test|example|example\.(?:com|org)))$`)
+	urlLogin = lazyregexp.New(`://[^/\s:@]*:[^@/\s]+@([^/\s:?,]+)`)
+	ownHost  = lazyregexp.New(`^(?:[^.]+|127\.0\.0\.1|0\.0\.0\.0|\[.*|.*\.(?:localhost|local|test|example|example\.(?:com|org)))$`)
 )
 
 // withoutSecrets leaves variables out that are secret, unless services of the draft have the value.

@@ -6,11 +6,12 @@ import (
 	"io"
 	"io/fs"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // maxFile bounds the size of a file, in bytes.
@@ -198,7 +199,7 @@ func (f *file) line(offset int) Position {
 }
 
 // find returns the line of the first match, otherwise the whole file.
-func (f *file) find(re *regexp.Regexp) Position {
+func (f *file) find(re *lazyregexp.Pattern) Position {
 	if m := re.FindStringIndex(f.text); m != nil {
 		return f.line(m[0])
 	}

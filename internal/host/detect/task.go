@@ -1,35 +1,36 @@
 package detect
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // taskName matches a name that is one of several words, or begins with one.
-func taskName(words string) *regexp.Regexp {
-	return regexp.MustCompile("^" + among(words) + "(?:[:_-]|$)")
+func taskName(words string) *lazyregexp.Pattern {
+	return lazyregexp.New("^" + among(words) + "(?:[:_-]|$)")
 }
 
 // taskKinds are the names of tasks: scripts of package.json and composer.json, tasks of Deno, targets of a Makefile.
 var taskKinds = []struct {
-	name   *regexp.Regexp
+	name   *lazyregexp.Pattern
 	kind   kind
 	narrow bool
 	why    string
 }{
-	{regexp.MustCompile(`[:_-](?:fix|write|update)$|^fix`), kindRefused, false, reasonRewrites},
-	{regexp.MustCompile(`[:_-](?:watch|dev)$|^watch`), kindRefused, false, reasonWatches},
-	{regexp.MustCompile(`[:_-](?:setup|install)$`), kindUnknown, false, reasonUnknown},
-	{regexp.MustCompile(`[:_-]serve$`), kindRefused, false, reasonServes},
-	{regexp.MustCompile(`[:_-](?:debug|ui|open)$`), kindRefused, false, reasonAsks},
-	{regexp.MustCompile(`^tests?(?:[:_-](?:ci|all|run|cov|coverage|once|node|js))?$`), kindTest, false, ""},
+	{lazyregexp.New(`[:_-](?:fix|write|update)$|^fix`), kindRefused, false, reasonRewrites},
+	{lazyregexp.New(`[:_-](?:watch|dev)$|^watch`), kindRefused, false, reasonWatches},
+	{lazyregexp.New(`[:_-](?:setup|install)$`), kindUnknown, false, reasonUnknown},
+	{lazyregexp.New(`[:_-]serve$`), kindRefused, false, reasonServes},
+	{lazyregexp.New(`[:_-](?:debug|ui|open)$`), kindRefused, false, reasonAsks},
+	{lazyregexp.New(`^tests?(?:[:_-](?:ci|all|run|cov|coverage|once|node|js))?$`), kindTest, false, ""},
 	{taskName(`tests?[:_-](?:types?|typescript|tsd|dts) types?[:_-](?:check|test) check[:_-]types? type-?check types tsc phpstan psalm mypy
 		analy[sz]e stan`), kindTypecheck, false, ""},
 	{taskName(`tests?[:_-](?:lint|style) lint eslint cs phpcs style stylelint rubocop check[:_-](?:lint|style)`), kindLint, false, ""},
-	{regexp.MustCompile(`^(?:(?:format|fmt|prettier|pint)[:_-](?:check|ci|test)|check[:_-](?:format|fmt))`), kindFormat, false, ""},
+	{lazyregexp.New(`^(?:(?:format|fmt|prettier|pint)[:_-](?:check|ci|test)|check[:_-](?:format|fmt))`), kindFormat, false, ""},
 	{taskName(`tests? units? e2e integration spec`), kindTest, true, ""},
-	{regexp.MustCompile(`^build(?:[:_-](?:all|prod|production|ci|types|dts|lib|package))?$`), kindBuild, false, ""},
-	{regexp.MustCompile(`^(?:check|verify|validate|ci)$`), kindCheck, false, ""},
+	{lazyregexp.New(`^build(?:[:_-](?:all|prod|production|ci|types|dts|lib|package))?$`), kindBuild, false, ""},
+	{lazyregexp.New(`^(?:check|verify|validate|ci)$`), kindCheck, false, ""},
 	{taskName(`generate gen codegen prepare prepack pre-?build stub compile db migrate migration seed setup prisma bootstrap deps proto init
 		vendor`), kindPrepare, false, ""},
 }
@@ -74,13 +75,13 @@ func (d *detector) task(eco *ecosystem, text, name, content string, depth int) v
 }
 
 // handsUpdate is the short form of the flag with which most runners of tests write what they expect.
-var handsUpdate = regexp.MustCompile(`\s-u(?:\s|$)`)
+var handsUpdate = lazyregexp.New(`\s-u(?:\s|$)`)
 
 // makeMarks stand before the commands of a Makefile.
-var makeMarks = regexp.MustCompile(`(?m)^[@+-]+[ \t]*`)
+var makeMarks = lazyregexp.New(`(?m)^[@+-]+[ \t]*`)
 
 // makeIgnores is a line of a Makefile whose failure does not count.
-var makeIgnores = regexp.MustCompile(`(?m)^[@+]*-[@+-]*[ \t]*(.*[^\\\n])$`)
+var makeIgnores = lazyregexp.New(`(?m)^[@+]*-[@+-]*[ \t]*(.*[^\\\n])$`)
 
 func (v *verdict) refuse(why string) { *v = verdict{eco: v.eco, kind: kindRefused, why: why} }
 

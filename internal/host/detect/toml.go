@@ -1,12 +1,13 @@
 package detect
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // tomlLine is a line outside of values: empty, a comment, the name of a table, or a key.
-var tomlLine = regexp.MustCompile(`^\s*(?:#.*|\[.+\]\s*(?:#.*)?|[\w"'-][^=]*=\s*\S.*)?$`)
+var tomlLine = lazyregexp.New(`^\s*(?:#.*|\[.+\]\s*(?:#.*)?|[\w"'-][^=]*=\s*\S.*)?$`)
 
 // toml opens a file of the directory, unless its lines, strings or brackets show that no parser reads it.
 func (d *detector) toml(name string) *file {

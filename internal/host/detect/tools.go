@@ -1,22 +1,22 @@
 package detect
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/versionrange"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 var (
 	// vendor stands before versions of Java, and before Ruby's in its own files: temurin-21.0.2.
-	vendor = regexp.MustCompile(`^(?:ruby|temurin|openjdk|corretto|liberica|microsoft|adoptopenjdk|semeru|sapmachine)-(?:jdk-)?([0-9])`)
+	vendor = lazyregexp.New(`^(?:ruby|temurin|openjdk|corretto|liberica|microsoft|adoptopenjdk|semeru|sapmachine)-(?:jdk-)?([0-9])`)
 	// zulu has numbers of its own after Java's.
-	zulu = regexp.MustCompile(`^zulu-(?:jre-)?([0-9]+)\..*$`)
+	zulu = lazyregexp.New(`^zulu-(?:jre-)?([0-9]+)\..*$`)
 	// sdkman stands after versions of Java: 21-oracle.
-	sdkman = regexp.MustCompile(`^([0-9][0-9.]*)-(?:oracle|ms|tem|zulu|amzn|open|librca|sem|graalce)$`)
-	blank  = regexp.MustCompile(`\s+`)
+	sdkman = lazyregexp.New(`^([0-9][0-9.]*)-(?:oracle|ms|tem|zulu|amzn|open|librca|sem|graalce)$`)
+	blank  = lazyregexp.New(`\s+`)
 )
 
 // plainVersion removes what vendors add to a version.
@@ -47,7 +47,7 @@ func (d *collector) hint(level int, at Position, tool, version string) {
 }
 
 // matched adds a hint of the first group of an expression, after a prefix.
-func (d *detector) matched(f *file, re *regexp.Regexp, tool, prefix string) {
+func (d *detector) matched(f *file, re *lazyregexp.Pattern, tool, prefix string) {
 	if m := re.FindStringSubmatch(f.text); m != nil {
 		d.hint(hintManifest, f.find(re), tool, prefix+m[1])
 	}
@@ -65,12 +65,12 @@ var singleVersions = []struct{ file, tool string }{
 }
 
 var (
-	toolLine    = regexp.MustCompile(`(?m)^([a-z][a-z-]*)[ \t]+(\S+)`)
-	sdkmanLine  = regexp.MustCompile(`(?m)^([a-z]+)=(\S+)`)
-	miseLine    = regexp.MustCompile(`(?m)^"?([a-z][a-z0-9-]*)"?\s*=\s*"([^"\n]+)"`)
-	rustTOML    = regexp.MustCompile(`(?m)^\s*channel\s*=\s*"([^"\n]+)"`)
-	miseTable   = regexp.MustCompile(`(?ms)^\[tools\][ \t]*\n(.*?)(?:^\[|\z)`)
-	runtimeText = regexp.MustCompile(`(?m)^python-([0-9][0-9.]*)\s*$`)
+	toolLine    = lazyregexp.New(`(?m)^([a-z][a-z-]*)[ \t]+(\S+)`)
+	sdkmanLine  = lazyregexp.New(`(?m)^([a-z]+)=(\S+)`)
+	miseLine    = lazyregexp.New(`(?m)^"?([a-z][a-z0-9-]*)"?\s*=\s*"([^"\n]+)"`)
+	rustTOML    = lazyregexp.New(`(?m)^\s*channel\s*=\s*"([^"\n]+)"`)
+	miseTable   = lazyregexp.New(`(?ms)^\[tools\][ \t]*\n(.*?)(?:^\[|\z)`)
+	runtimeText = lazyregexp.New(`(?m)^python-([0-9][0-9.]*)\s*$`)
 )
 
 // toolNames are the tools of version managers, by the names that these use.
@@ -82,7 +82,7 @@ var toolNames = map[string]string{
 
 // versionFiles reads the files that name versions, those of several tools first.
 func versionFiles(d *detector) {
-	named := func(f *file, from int, content string, re *regexp.Regexp) {
+	named := func(f *file, from int, content string, re *lazyregexp.Pattern) {
 		for line := range strings.Lines(content) {
 			at := f.line(from)
 			from += len(line)

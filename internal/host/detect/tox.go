@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // tox returns what the tests need by the environment of tox.ini that all others start from, as arguments of pip. Lines with conditions
@@ -31,9 +33,9 @@ func (p *pythonFiles) tox() (at Position, needs []string) {
 
 var (
 	// toxFactors are the environments of a line, such as py311-django42,django52.
-	toxFactors = regexp.MustCompile(`^([\w.!,{} -]+):[ \t]*([^\s/].*)$`)
+	toxFactors = lazyregexp.New(`^([\w.!,{} -]+):[ \t]*([^\s/].*)$`)
 	// toxCommand runs one environment of the tests.
-	toxCommand = regexp.MustCompile(`^(?:uv run (?:--\S+ )*)?(?:python3? -m )?tox (?:.* )?-e[ =]?"?((?:pypy|py[0-9]|[0-9])[\w.-]*)`)
+	toxCommand = lazyregexp.New(`^(?:uv run (?:--\S+ )*)?(?:python3? -m )?tox (?:.* )?-e[ =]?"?((?:pypy|py[0-9]|[0-9])[\w.-]*)`)
 )
 
 // factor reports whether a condition of a line holds for an environment.
@@ -57,9 +59,9 @@ func (p *pythonFiles) toxWords(key string) (words []string) {
 }
 
 // pythonFactor is an environment of a version of Python. A line for several of them is for any.
-var pythonFactor = regexp.MustCompile(`(?:^|[,{])\s*(?:py)?3\.?[0-9]+\s*(?:$|[,}])`)
+var pythonFactor = lazyregexp.New(`(?:^|[,{])\s*(?:py)?3\.?[0-9]+\s*(?:$|[,}])`)
 
-var toxEnvironment = regexp.MustCompile(`(?m)^\[testenv\]`)
+var toxEnvironment = lazyregexp.New(`(?m)^\[testenv\]`)
 
 // toxFile is the file with tox's environments: setup.cfg and pyproject.toml may have those of tox.ini.
 func (p *pythonFiles) toxFile() *file {
@@ -93,7 +95,7 @@ func (p *pythonFiles) toxLines(section, key string, depth int) (at Position, lin
 	if from < 0 {
 		return at, nil
 	}
-	value := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(key) + `[ \t]*=[ \t]*(.*(?:\n(?:[ \t]+.*|[ \t]*#.*|[ \t]*$))*)`)
+	value := lazyregexp.New(`(?m)^` + regexp.QuoteMeta(key) + `[ \t]*=[ \t]*(.*(?:\n(?:[ \t]+.*|[ \t]*#.*|[ \t]*$))*)`)
 	m := value.FindStringSubmatchIndex(f.text[from:to])
 	if m == nil {
 		return at, nil

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 //go:embed files
@@ -72,7 +73,7 @@ func DockerScript(p DockerPart) (string, error) {
 	return b.String(), nil
 }
 
-var checkLine = regexp.MustCompile(`(?m)^\tcheck "([^"]+)" `)
+var checkLine = lazyregexp.New(`(?m)^\tcheck "([^"]+)" `)
 
 // DockerChecks returns the names of a part's checks, in order.
 func DockerChecks(p DockerPart) ([]string, error) {

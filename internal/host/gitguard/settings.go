@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // programs matches the settings whose values git or another program runs. The part between the first and the last dot may be anything.
-var programs = regexp.MustCompile(`(?i)^(` + strings.Join([]string{
+var programs = lazyregexp.New(`(?i)^(` + strings.Join([]string{
 	`core\.(askpass|alternaterefscommand|editor|fsmonitor|gitproxy|pager|sshcommand)`, `sequence\.editor`, `pager\..*`,
 	`interactive\.difffilter`,
 	`diff\.external`, `diff\..*\.(command|textconv)`, `merge\..*\.driver`, `filter\..*\.(clean|smudge|process)`, `hook\..*\.command`,
@@ -24,7 +25,7 @@ var programs = regexp.MustCompile(`(?i)^(` + strings.Join([]string{
 }, "|") + `)$`)
 
 // included matches the settings that name another settings file.
-var included = regexp.MustCompile(`(?i)^(include\.path|includeif\..*\.path)$`)
+var included = lazyregexp.New(`(?i)^(include\.path|includeif\..*\.path)$`)
 
 type entry struct{ file, key, value string }
 

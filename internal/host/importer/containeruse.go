@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -161,7 +161,7 @@ func (d *document) setup(all []string) (packages, commands []string) {
 }
 
 // rootOnly matches a call of a package manager.
-var rootOnly = regexp.MustCompile(`\b(?:apt|apt-get|dpkg|apk|dnf|yum)\s+\S`)
+var rootOnly = lazyregexp.New(`\b(?:apt|apt-get|dpkg|apk|dnf|yum)\s+\S`)
 
 // reference converts a secret to a reference of project files.
 func (d *document) reference(v string) string {

@@ -10,11 +10,12 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 const (
@@ -127,7 +128,7 @@ func body(r *http.Request) (io.Reader, error) {
 }
 
 // gitProtocol matches the allowed values of Git-Protocol, which becomes an environment variable of git.
-var gitProtocol = regexp.MustCompile(`^[a-z0-9=:.]{1,64}$`)
+var gitProtocol = lazyregexp.New(`^[a-z0-9=:.]{1,64}$`)
 
 // servicePolicy takes precedence over the repository's configuration. A push may rewind the run's refs, as checkpoints do, but not a
 // checked-out branch, and must not contain objects that are harmful in a checkout.

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/net/publicsuffix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -88,7 +88,7 @@ func Propose(hosts []workorder.NetworkHost, o Options) Proposal {
 }
 
 // pid matches the suffix by which boxes distinguish processes of one name.
-var pid = regexp.MustCompile(` \(pid [0-9]+\)$`)
+var pid = lazyregexp.New(` \(pid [0-9]+\)$`)
 
 // ruleFor returns the smallest rule for a host. A name that was only looked up has no port.
 func ruleFor(h workorder.NetworkHost) (workorder.AllowRule, bool) {

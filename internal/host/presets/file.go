@@ -7,13 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/artifact"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
@@ -143,7 +143,7 @@ type entry struct {
 
 func (e *entry) text(key string) string { return e.v.Get(key).Str() }
 
-var reference = regexp.MustCompile(`\$\$|\$\{[^}]*\}`)
+var reference = lazyregexp.New(`\$\$|\$\{[^}]*\}`)
 
 // expand replaces ${NAME} with this program's variable, and $$ with $. A variable that is not set makes the entry unusable.
 func (e *entry) expand(s string) string {

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +22,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -129,7 +129,7 @@ type message struct {
 }
 
 // stepLine matches the classic builder's line for an instruction.
-var stepLine = regexp.MustCompile(`^Step (\d+)/(\d+) : (.+)`)
+var stepLine = lazyregexp.New(`^Step (\d+)/(\d+) : (.+)`)
 
 // follow reads the builder's messages, reports one event per instruction, and copies the output to tail.
 func (b *builder) follow(r io.Reader, tail io.Writer) error {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/docker/docker/api/types/filters"
 	imagetypes "github.com/docker/docker/api/types/image"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/versionrange"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -59,7 +59,7 @@ func (n Needs) tools() (all []string) {
 	return all
 }
 
-var atLeast = regexp.MustCompile(`^>=\s*([0-9][0-9.]*)$`)
+var atLeast = lazyregexp.New(`^>=\s*([0-9][0-9.]*)$`)
 
 // met reports whether an image with other needs has all that these ask for: Go 1.24 or newer is 1.19 or newer, too.
 func (n Needs) met(by Needs) bool {

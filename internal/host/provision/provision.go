@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/image"
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/programs"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -201,7 +201,7 @@ func ensure(ctx context.Context, engine Engine, o Options, src *image.Source, ar
 }
 
 // release matches the version of a release, but not Go's version of a commit between releases (a date and a commit id).
-var release = regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)[0-9.]*)?$`)
+var release = lazyregexp.New(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)[0-9.]*)?$`)
 
 // tag returns the tag of an image. The content's hash identifies it; a release's version is for users.
 func tag(version, hash string) string {

@@ -13,13 +13,13 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/archive"
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -125,9 +125,9 @@ func write(ctx context.Context, repo git.Repo, ref, head string, known []string,
 }
 
 var (
-	loose = regexp.MustCompile(`^objects/[0-9a-f]{2}/[0-9a-f]{38}([0-9a-f]{24})?$`)
-	packs = regexp.MustCompile(`^objects/pack/pack-[0-9a-f]{40}([0-9a-f]{24})?\.pack$`)
-	heads = regexp.MustCompile(`^(HEAD|refs/(heads|remotes)/.+)$`)
+	loose = lazyregexp.New(`^objects/[0-9a-f]{2}/[0-9a-f]{38}([0-9a-f]{24})?$`)
+	packs = lazyregexp.New(`^objects/pack/pack-[0-9a-f]{40}([0-9a-f]{24})?\.pack$`)
+	heads = lazyregexp.New(`^(HEAD|refs/(heads|remotes)/.+)$`)
 )
 
 // store is the repository that receives the objects.

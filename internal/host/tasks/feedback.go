@@ -2,12 +2,12 @@ package tasks
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -140,12 +140,12 @@ func ParseFeedback(text string) (file FeedbackFile) {
 
 var (
 	// entry matches a list's entry, and heading a heading. With more indent they belong to the text around them.
-	entry   = regexp.MustCompile(`^( {0,3})(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\S`)
-	heading = regexp.MustCompile(`^ {0,3}#{1,6}(?:[ \t]|$)`)
+	entry   = lazyregexp.New(`^( {0,3})(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\S`)
+	heading = lazyregexp.New(`^ {0,3}#{1,6}(?:[ \t]|$)`)
 	// rule matches a horizontal rule, which can look like an entry.
-	rule = regexp.MustCompile(`^[-*_ \t]+$`)
+	rule = lazyregexp.New(`^[-*_ \t]+$`)
 	// fence matches the beginning or end of a block of code.
-	fence = regexp.MustCompile("^ {0,3}(```+|~~~+)")
+	fence = lazyregexp.New("^ {0,3}(```+|~~~+)")
 )
 
 // nested is the indent of an entry within another one.

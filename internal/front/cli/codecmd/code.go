@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"text/tabwriter"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
@@ -102,7 +102,7 @@ artifact.`,
 
 const runExample = "for example: sandbox-agent run python 'print(6 * 7)'"
 
-var isVariable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
+var isVariable = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*=`)
 
 // presetIn separates variables from a preset, which --env named until the previous release.
 func presetIn(env []string) (preset string, variables []string) {

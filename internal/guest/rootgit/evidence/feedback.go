@@ -3,7 +3,6 @@ package evidence
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -132,11 +132,11 @@ func (f *Feedback) RemoveAnswered(s *workorder.State, head string) {
 const maxAddressing = 500
 
 var (
-	addresses = regexp.MustCompile(`(?i)^[ \t]*addresses:[ \t]*(.+?)[ \t]*$`)
+	addresses = lazyregexp.New(`(?i)^[ \t]*addresses:[ \t]*(.+?)[ \t]*$`)
 	// numberRange is a number, or two with all numbers between them.
-	numberRange = regexp.MustCompile(`\b([0-9]{1,3})(?:[ \t]*(?:-|–|to)[ \t]*#?([0-9]{1,3}))?\b`)
+	numberRange = lazyregexp.New(`\b([0-9]{1,3})(?:[ \t]*(?:-|–|to)[ \t]*#?([0-9]{1,3}))?\b`)
 	// reverts matches the text that git revert writes.
-	reverts = regexp.MustCompile(`(?m)^This reverts commit ([0-9a-f]{40,64})\b`)
+	reverts = lazyregexp.New(`(?m)^This reverts commit ([0-9a-f]{40,64})\b`)
 )
 
 // Addressed lists the commits from since to head whose message names feedback items ("Addresses: 1, 3"), oldest first,

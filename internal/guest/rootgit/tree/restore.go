@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -415,8 +415,8 @@ func (s *Checkpointer) History(ctx context.Context) ([]workorder.Commit, error) 
 
 // Names of KeptRef without work to adopt (ownRefs), and with commits that another commit replaced (rewrittenRefs).
 var (
-	ownRefs       = regexp.MustCompile(`^(state-[0-9a-f]{12}|(before-rebase|rebased)-[0-9]+)$`)
-	rewrittenRefs = regexp.MustCompile(`^replaced-[0-9a-f]{12}$`)
+	ownRefs       = lazyregexp.New(`^(state-[0-9a-f]{12}|(before-rebase|rebased)-[0-9]+)$`)
+	rewrittenRefs = lazyregexp.New(`^replaced-[0-9a-f]{12}$`)
 )
 
 // SideRefs returns the remote's refs with work of earlier attempts that is not on the branch, rewritten commits last,
