@@ -15,6 +15,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 )
 
 //go:embed Dockerfile build packages rootfs
@@ -48,6 +49,7 @@ type Host struct {
 // Source is the content of an image for one architecture.
 type Source struct {
 	files      fs.FS
+	contents   func() (map[string][]byte, error) // of files, read once
 	parts      []string
 	entrypoint *Packed // nil for the small image
 }
@@ -78,7 +80,9 @@ func (s *Source) Parts() []string {
 
 // From returns the source made of other files, laid out as here.
 func From(files fs.FS, entrypoint *Packed) *Source {
-	return &Source{files: files, entrypoint: entrypoint}
+	return &Source{
+		files: files, entrypoint: entrypoint, contents: sync.OnceValues(func() (map[string][]byte, error) { return contents(files) }),
+	}
 }
 
 // Packed is a compressed program. Unpacking takes longer than starting a jail, so callers cache it by its Hash.
@@ -170,34 +174,39 @@ const dockerfileName = "Dockerfile"
 
 // walk visits the Dockerfile and every file that it copies but the program, in a fixed order.
 func (s *Source) walk(visit func(name string, content []byte, mode int64) error) error {
-	instructions, err := dockerfile(s.files, s.parts)
+	all, err := s.contents()
 	if err != nil {
 		return err
 	}
-	all, err := packageLines(s.files)
-	if err != nil {
-		return err
-	}
-	contents := map[string][]byte{}
-	maps.Copy(contents, all)
-	err = fs.WalkDir(s.files, ".", func(name string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
-			contents[name], err = fs.ReadFile(s.files, name)
-		}
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("read the image's files: %w", err)
-	}
+	instructions := dockerfile(all[dockerfileName], s.parts)
 	wanted := copied(instructions)
-	maps.DeleteFunc(contents, func(name string, _ []byte) bool {
-		return !slices.ContainsFunc(wanted, func(w string) bool { return name == w || strings.HasPrefix(name, strings.TrimSuffix(w, "/")+"/") })
-	})
-	contents[dockerfileName] = instructions
-	for _, name := range slices.Sorted(maps.Keys(contents)) {
-		if err := visit(name, contents[name], 0o644); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		content := all[name]
+		if name == dockerfileName {
+			content = instructions
+		} else if !slices.ContainsFunc(wanted, func(w string) bool {
+			return name == w || strings.HasPrefix(name, strings.TrimSuffix(w, "/")+"/")
+		}) {
+			continue
+		}
+		if err := visit(name, content, 0o644); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// contents reads all files, and adds those of the packages.
+func contents(from fs.FS) (map[string][]byte, error) {
+	all := map[string][]byte{}
+	err := fs.WalkDir(from, ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			all[name], err = fs.ReadFile(from, name)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the image's files: %w", err)
+	}
+	return all, addPackages(all)
 }

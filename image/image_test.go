@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 	"testing"
@@ -200,11 +201,11 @@ func TestEmbedded(t *testing.T) {
 	for _, line := range contextOf(t, Box(Of([]byte("x")), Parts()...), Host{}) {
 		names[strings.Fields(line)[1]] = true
 	}
-	b, err := dockerfile(files, Parts())
+	whole, err := fs.ReadFile(files, dockerfileName)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range append(copied(b), "build/finish.sh", "packages/@openai/codex-linux-x64", "rootfs/etc/pip.conf") {
+	for _, want := range append(copied(whole), "build/finish.sh", "packages/@openai/codex-linux-x64", "rootfs/etc/pip.conf") {
 		if !strings.HasSuffix(want, "/") && !names[want] {
 			t.Errorf("%s is not in the build context", want)
 		}
@@ -227,17 +228,16 @@ func TestParts(t *testing.T) {
 		!slices.Equal(sets[len(sets)-1], all) {
 		t.Errorf("%v", sets)
 	}
-	whole, err := dockerfile(files, all)
+	whole, err := fs.ReadFile(files, dockerfileName)
 	if err != nil {
 		t.Fatal(err)
 	}
+	if !bytes.Equal(dockerfile(whole, all), whole) {
+		t.Error("the Dockerfile with all parts is not the whole one")
+	}
+	none := dockerfile(whole, nil)
 	for _, part := range all {
-		one, err := dockerfile(files, []string{part})
-		none, err2 := dockerfile(files, nil)
-		if err != nil || err2 != nil {
-			t.Fatal(err, err2)
-		}
-		if len(one) <= len(none) || !bytes.Contains(one, []byte("RUN ")) || len(one) >= len(whole) {
+		if one := dockerfile(whole, []string{part}); len(one) <= len(none) || !bytes.Contains(one, []byte("RUN ")) || len(one) >= len(whole) {
 			t.Errorf("part %s has no layer of its own", part)
 		}
 	}

@@ -2,10 +2,10 @@ package image
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io/fs"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -49,15 +49,11 @@ func Sets(with []string) (sets [][]string) {
 	return sets
 }
 
-// dockerfile returns the Dockerfile with only these parts.
-func dockerfile(from fs.FS, parts []string) ([]byte, error) {
-	b, err := fs.ReadFile(from, dockerfileName)
-	if err != nil {
-		return nil, fmt.Errorf("read the image's files: %w", err)
-	}
+// dockerfile returns a Dockerfile with only these parts.
+func dockerfile(whole []byte, parts []string) []byte {
 	var out bytes.Buffer
 	wanted := true
-	for line := range strings.Lines(string(b)) {
+	for line := range strings.Lines(string(whole)) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), partLine); ok {
 			wanted = slices.Contains(parts, name)
 		} else if strings.TrimSpace(line) == alwaysLine {
@@ -67,7 +63,7 @@ func dockerfile(from fs.FS, parts []string) ([]byte, error) {
 			out.WriteString(line)
 		}
 	}
-	return out.Bytes(), nil
+	return out.Bytes()
 }
 
 // copied returns the files and directories of the context that a Dockerfile copies.
@@ -80,30 +76,23 @@ func copied(dockerfile []byte) (names []string) {
 	return names
 }
 
-// packageLines returns a file per package of the lock file: its name in the registry, its version and its checksum. A layer
-// then depends only on its own packages.
-func packageLines(from fs.FS) (map[string][]byte, error) {
-	b, err := fs.ReadFile(from, "packages/package-lock.json")
-	if err != nil {
-		return nil, nil //nolint:nilerr // the small image has none
+// addPackages adds a file per package of the lock file: its name in the registry, its version and its checksum. A layer then depends
+// only on its own packages.
+func addPackages(files map[string][]byte) error {
+	b, ok := files["packages/package-lock.json"]
+	if !ok {
+		return nil // the small image has none
 	}
 	var lock struct {
 		Packages map[string]struct{ Name, Version, Integrity string }
 	}
 	if err := json.Unmarshal(b, &lock); err != nil {
-		return nil, fmt.Errorf("read packages/package-lock.json: %w", err)
+		return fmt.Errorf("read packages/package-lock.json: %w", err)
 	}
-	lines := map[string][]byte{}
-	for _, key := range slices.Sorted(maps.Keys(lock.Packages)) {
-		name, ok := strings.CutPrefix(key, "node_modules/")
-		p := lock.Packages[key]
-		if !ok || strings.Contains(name, "node_modules/") {
-			continue
+	for key, p := range lock.Packages {
+		if name, ok := strings.CutPrefix(key, "node_modules/"); ok && !strings.Contains(name, "node_modules/") {
+			files["packages/"+name] = fmt.Appendf(nil, "%s %s %s\n", cmp.Or(p.Name, name), p.Version, p.Integrity)
 		}
-		if p.Name == "" {
-			p.Name = name
-		}
-		lines["packages/"+name] = fmt.Appendf(nil, "%s %s %s\n", p.Name, p.Version, p.Integrity)
 	}
-	return lines, nil
+	return nil
 }

@@ -197,50 +197,51 @@ func TestBuildOnce(t *testing.T) {
 	}
 }
 
-// TestParts: an image with more parts is used, the smallest one, and an exact one before all others.
+// TestParts: an exact image is used before one with all parts, and that one before others that have more than is asked for.
 func TestParts(t *testing.T) {
 	t.Parallel()
 	finder := &programs.Finder{Given: fstest.MapFS{"entrypoint-linux-amd64": {Data: []byte("ELF")}}}
-	engine := &fakeEngine{build: func(context.Context, io.Reader, build.ImageBuildOptions) (io.ReadCloser, error) {
-		return io.NopCloser(strings.NewReader("{}")), nil
-	}}
+	engine := &fakeEngine{
+		images: map[string]imagetypes.InspectResponse{registryBase: {ID: "base"}},
+		build: func(context.Context, io.Reader, build.ImageBuildOptions) (io.ReadCloser, error) {
+			return io.NopCloser(strings.NewReader("{}")), nil
+		},
+	}
 	options := func(parts ...string) Options {
 		return Options{Parts: parts, Arch: "amd64", Programs: finder, StateDir: t.TempDir()}
 	}
-	engine.images = map[string]imagetypes.InspectResponse{registryBase: {ID: "base"}}
 	ensured := func(o Options, builds int) string {
 		t.Helper()
 		img, err := Ensure(t.Context(), engine, o)
 		if err != nil || engine.builds != builds {
 			t.Fatalf("%+v, %v after %d builds, want %d", img, err, engine.builds, builds)
 		}
-		engine.list = nil
-		for name := range engine.images {
-			engine.list = append(engine.list, imagetypes.Summary{ID: name, RepoTags: []string{name}})
-		}
 		return img.Name
 	}
-	all := ensured(options(image.Parts()...), 1)
-	if got := ensured(options(), 1); got != all {
-		t.Errorf("without parts %s, want %s", got, all)
+	two := ensured(options("browser", "codex"), 1)
+	if got := ensured(options("browser"), 1); got != two {
+		t.Errorf("for one part %s, want %s", got, two)
 	}
-	two := options("browser", "codex")
-	two.Exact = true
-	smaller := ensured(two, 2)
-	if got := ensured(options("browser"), 2); got != smaller {
-		t.Errorf("for one part %s, want %s", got, smaller)
+	if got := ensured(options("codex", "browser"), 1); got != two {
+		t.Errorf("in another order %s, want %s", got, two)
 	}
-	if got := ensured(options("codex", "browser"), 2); got != smaller {
-		t.Errorf("in another order %s, want %s", got, smaller)
+	exact := options("browser")
+	exact.Exact = true
+	one := ensured(exact, 2)
+	if got := ensured(options("browser"), 2); one == two || got != one {
+		t.Errorf("exactly %s, want %s", got, one)
 	}
-	if got := ensured(options("browser", "opencode"), 2); got != all {
-		t.Errorf("for parts of the first alone %s, want %s", got, all)
+	all := ensured(options(image.Parts()...), 3)
+	if got := ensured(options("codex"), 3); got != all {
+		t.Errorf("with all parts there %s, want %s", got, all)
 	}
-	again := options("browser")
+	if got := ensured(options("browser"), 3); got != one {
+		t.Errorf("with all parts there, exactly %s, want %s", got, one)
+	}
+	again := options("codex")
 	again.Rebuild = true
-	one := ensured(again, 3)
-	if one == smaller || one == all || ensured(options("browser"), 3) != one {
-		t.Errorf("a rebuilt image is %s", one)
+	if got := ensured(again, 4); got == two || got == all {
+		t.Errorf("rebuilt %s", got)
 	}
 	if _, err := Ensure(t.Context(), engine, options("emacs")); exiterr.Code(err) != workorder.ExitUsage {
 		t.Errorf("an unknown part: %v", err)
