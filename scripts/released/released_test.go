@@ -281,3 +281,30 @@ func output(t *testing.T, name string, args ...string) string {
 	}
 	return string(out)
 }
+
+// TestDemo runs the demo of the unpacked archive where no Go is found, on the engine that is running.
+func TestDemo(t *testing.T) {
+	files := untar(t, match(t, "sandbox-agent_*_linux_"+runtime.GOARCH+".tar.gz"))
+	bin := t.TempDir()
+	for _, name := range []string{"git", "sh"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(path, filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(files, "sandbox-agent"), "demo")
+	cmd.Env = []string{"PATH=" + bin, "HOME=" + t.TempDir()}
+	for _, name := range []string{"DOCKER_HOST", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"} {
+		if v, ok := os.LookupEnv(name); ok {
+			cmd.Env = append(cmd.Env, name+"="+v)
+		}
+	}
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
