@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -202,7 +203,7 @@ func (r Repo) spec(ctx context.Context, args []string) (s proc.Spec, done func()
 	if r.Foreign {
 		argv = append(argv, foreign...)
 		env = append(env, "GIT_NO_LAZY_FETCH=1", "GIT_PAGER=cat", "GIT_EDITOR=false")
-		if !inert[verb(args)] {
+		if !inert[verb(args)] && !slices.Contains(args, "--advertise-refs") {
 			more, err := r.disarm(ctx)
 			if err != nil {
 				return s, done, err

@@ -40,7 +40,7 @@ func (c collector) collect(ctx context.Context, rec *taskstore.Record, kind Stop
 	var out output
 	var copyErr error
 	if box != nil {
-		out, copyErr = c.copyOut(copying, box.ID, rec.Dir)
+		out, copyErr = c.copyOut(copying, box.ID, rec.Dir, c.recordedResult(rec))
 	}
 	if copyErr != nil && ctx.Err() != nil {
 		return nil, keptBox(rec, ctx.Err())

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -36,12 +37,14 @@ type output struct {
 }
 
 // copyOut copies the box's output into the task's directory. After an error the box still has the only copy of some of it.
-func (c collector) copyOut(ctx context.Context, id, dir string) (output, error) {
+//
+// said is the result of the run's last event, or nil.
+func (c collector) copyOut(ctx context.Context, id, dir string, said *workorder.Result) (output, error) {
 	in, err := newIntake(dir)
 	if err != nil {
 		return output{}, err
 	}
-	err = c.empty(ctx, id, in)
+	err = c.empty(ctx, id, in, said)
 	in.Close()
 	out := output{in.result, in.warnings}
 	if err != nil {
@@ -50,9 +53,15 @@ func (c collector) copyOut(ctx context.Context, id, dir string) (output, error) 
 	return out, c.saveBoxLog(ctx, id, dir, &out)
 }
 
-func (c collector) empty(ctx context.Context, id string, in *intake) error {
-	// The most important files come first: a full disk then costs logs, not commits.
-	for _, name := range []string{workorder.ResultFile, workorder.BundleFile, workorder.ArchiveFile} {
+func (c collector) empty(ctx context.Context, id string, in *intake, said *workorder.Result) error {
+	// The most important files come first: a full disk then costs logs, not commits. Each costs a request.
+	first := []string{workorder.ResultFile, workorder.BundleFile, workorder.ArchiveFile}
+	if said != nil {
+		first = slices.DeleteFunc(first, func(name string) bool {
+			return !slices.ContainsFunc(said.Evidence, func(e workorder.Evidence) bool { return e.Path == name })
+		})
+	}
+	for _, name := range first {
 		err := c.read(ctx, id, path.Join(workorder.OutDir, name), func(r io.Reader) error { return in.file(r, name) })
 		if err != nil {
 			return err

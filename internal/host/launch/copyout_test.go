@@ -38,7 +38,7 @@ func TestWorkComesFirst(t *testing.T) {
 	}
 	defer in.Close()
 	in.entries = 2
-	if err := (collector{&Launcher{Host: Host{Engine: fake}}}).empty(t.Context(), id, in); err != nil || len(in.warnings) != 1 {
+	if err := (collector{&Launcher{Host: Host{Engine: fake}}}).empty(t.Context(), id, in, nil); err != nil || len(in.warnings) != 1 {
 		t.Errorf("%v, warnings %q", err, in.warnings)
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, workorder.ArchiveFile)); err != nil || string(b) != workorder.ArchiveFile {

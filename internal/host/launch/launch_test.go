@@ -387,7 +387,9 @@ func TestCopyFails(t *testing.T) {
 	t.Parallel()
 	f := setup(t, func(b *runtimetest.Box) int {
 		b.WriteFile(workorder.OutDir+"/"+workorder.BundleFile, []byte("bundle"))
-		return happy(b)
+		return newGuest(b).endAs(workorder.Result{
+			Status: workorder.StatusSuccess, EndedBy: workorder.EndedByAgent, Evidence: []workorder.Evidence{{Path: workorder.BundleFile}},
+		})
 	})
 	eng := &fullDisk{f.fake, true}
 	f.Engine = eng
