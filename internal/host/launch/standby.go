@@ -107,9 +107,9 @@ type StandbyOwner struct {
 
 	label string // of this process
 	want  *standbyPlan
-	known map[string]bool // the boxes that waited before, by id
-	used  time.Time       // the last time that a task took one
-	retry time.Time       // no box is started before
+	known map[string]string // names of the boxes that waited before, by id
+	used  time.Time         // the last time that a task took one
+	retry time.Time         // no box is started before
 }
 
 // standbyPlan is what the standbys of a project are now.
@@ -135,7 +135,7 @@ func (k *StandbyOwner) Run(ctx context.Context) (err error) {
 	if _, err := k.StartCompanion(ctx, outlives); err != nil {
 		return fmt.Errorf("start companion: %w", err)
 	}
-	k.known, k.used = map[string]bool{}, k.now()
+	k.known, k.used = map[string]string{}, k.now()
 	defer func() {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), standbyCleanTime)
 		defer cancel()
@@ -177,26 +177,37 @@ func (k *StandbyOwner) tend(ctx context.Context) error {
 		there[b.ID] = true
 		switch stale := b.Labels[workorder.LabelStandby] != k.want.key || k.MaxAge > 0 && k.now().Sub(b.Created) > k.MaxAge; {
 		case !b.Waits():
-			if k.known[b.ID] {
-				delete(k.known, b.ID)
-				k.used, k.retry = k.now(), k.now().Add(standbyRest)
-				k.emit(workorder.Event{Type: workorder.EventStandby, Name: b.Name, Status: "taken"})
-			}
+			k.taken(b.ID, b.Name)
 		case b.Ready() && !stale && fit < k.Count:
 			fit++
 		case b.State == "running": // a task takes it, or it ends by itself
 		default:
 			k.emit(workorder.Event{Type: workorder.EventStandby, Name: b.Name, Status: "removed"})
+			delete(k.known, b.ID)
 			if err := k.standbys().Remove(ctx, b); err != nil {
 				return err
 			}
 		}
 	}
-	maps.DeleteFunc(k.known, func(id string, _ bool) bool { return !there[id] })
+	for id, name := range maps.Clone(k.known) {
+		if !there[id] { // its task has ended already
+			k.taken(id, name)
+		}
+	}
 	if fit >= k.Count || k.now().Before(k.retry) {
 		return nil
 	}
 	return k.boot(ctx)
+}
+
+// taken notes that a task took a box that waited before.
+func (k *StandbyOwner) taken(id, name string) {
+	if k.known[id] == "" {
+		return
+	}
+	delete(k.known, id)
+	k.used, k.retry = k.now(), k.now().Add(standbyRest)
+	k.emit(workorder.Event{Type: workorder.EventStandby, Name: name, Status: "taken"})
 }
 
 // replan finds out what the standbys should be.
@@ -274,7 +285,7 @@ func (k *StandbyOwner) boot(ctx context.Context) (err error) {
 		defer cancel()
 		return errors.Join(err, k.Engine.Remove(clean, id))
 	}
-	k.known[id] = true
+	k.known[id] = spec.Name
 	k.emit(workorder.Event{Type: workorder.EventStandby, Name: spec.Name, Status: "ready", DurationMS: k.now().Sub(begun).Milliseconds()})
 	return nil
 }
