@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"time"
 
@@ -45,8 +46,9 @@ func (rs *records) lock(ctx context.Context, name string) (unlock func(), err er
 	return rs.kept.Lock(ctx, name)
 }
 
-// endpoints closes the sandbox's endpoints.
+// endpoints closes the sandbox's endpoints, and removes the socket of its relay.
 func (rs *records) endpoints(ctx context.Context, name string) error {
+	_ = os.Remove(rs.relay(name)) // a relay without its socket ends
 	return portforward.End(ctx, rs.kept.Dir(name))
 }
 

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
@@ -53,6 +55,58 @@ func (b Sandboxes) Either(ctx context.Context, name string) (sb *sandbox.Sandbox
 		return nil, nil, nil // the search for tasks reports its own error
 	}
 	return nil, nil, err
+}
+
+// RelayCommand is the hidden command of this program that serves the connection to a sandbox.
+const RelayCommand = "serve-relay"
+
+// ToRun is Either for a command that is to run in the sandbox. It uses the connection of the sandbox's relay, and starts a
+// missing relay when done is called, for the next command.
+func (b Sandboxes) ToRun(ctx context.Context, name string) (sb *sandbox.Sandbox, done func(), err error) {
+	m, err := b.Manager(false)
+	if err != nil {
+		return nil, nil, err
+	}
+	if sb = m.GetRelayed(ctx, name); sb != nil {
+		b.Endpoints().Ensure(ctx, name)
+		return sb, func() { _, _ = sb.Close(), m.Close() }, nil
+	}
+	_ = m.Close() // it was not used
+	sb, leave, err := b.Either(ctx, name)
+	if err != nil || sb == nil {
+		return nil, nil, err
+	}
+	return sb, func() {
+		leave()
+		b.startRelay(ctx, sb)
+	}, nil
+}
+
+// startRelay starts a process that outlives this one. Without a relay, commands only take longer.
+func (b Sandboxes) startRelay(ctx context.Context, sb *sandbox.Sandbox) {
+	dir, err := b.StateDir()
+	if err != nil || b.Executable == nil || !sb.NeedsRelay(ctx) {
+		return
+	}
+	exe, err := b.Executable()
+	if err == nil {
+		_, err = proc.Start(context.WithoutCancel(ctx), proc.Spec{
+			Argv: []string{exe, RelayCommand, sb.Name()}, Env: append(os.Environ(), "SANDBOX_AGENT_STATE_DIR="+dir), Dir: "/",
+		})
+	}
+	if err != nil {
+		b.Log().Debug("start the relay", "sandbox", sb.Name(), "err", err)
+	}
+}
+
+// ServeRelay serves the connection to a sandbox until the sandbox or ctx ends, or nothing uses it for a while.
+func (b Sandboxes) ServeRelay(ctx context.Context, name string) error {
+	m, err := b.Manager(false)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	return m.ServeRelay(ctx, name)
 }
 
 // HistoryEvent is an event in the history of a sandbox.

@@ -66,7 +66,7 @@ func newRootCmd(f *cmdutil.Factory) *cobra.Command {
 		sandboxcmd.NewCmdPorts(f), sandboxcmd.NewCmdCp(f), network, sandboxcmd.NewCmdSnapshot(f),
 		sandboxcmd.NewCmdFork(f), sandboxcmd.NewCmdReset(f), sandboxcmd.NewCmdDown(f), sandboxcmd.NewCmdSSH(f),
 		sandboxcmd.NewCmdSSHCommand(f), sandboxcmd.NewCmdSSHConfig(f), sandboxcmd.NewCmdGateway(f), sandboxcmd.NewCmdStop(f),
-		sandboxcmd.NewCmdPortForward(f), sandboxcmd.NewCmdRm(f),
+		sandboxcmd.NewCmdPortForward(f), sandboxcmd.NewCmdRelay(f), sandboxcmd.NewCmdRm(f),
 		workcmd.NewCmdDiff(f), workcmd.NewCmdCheckout(f), workcmd.NewCmdApply(f), workcmd.NewCmdLog(f), workcmd.NewCmdMerge(f),
 		workcmd.NewCmdList(f), workcmd.NewCmdWatch(f), workcmd.NewCmdDelete(f), workcmd.NewCmdPrune(f), workcmd.NewCmdOpen(f),
 		codecmd.NewCmdRun(f), codecmd.NewCmdSession(f), codecmd.NewCmdPreset(f), codecmd.NewCmdEnv(f), codecmd.NewCmdArtifact(f),

@@ -54,6 +54,7 @@ var (
 type Client struct {
 	conn  net.Conn
 	http  *http.Client
+	over  chan struct{} // closed when the stream ends
 	hello wire.Hello
 }
 
@@ -68,7 +69,7 @@ func New(ctx context.Context, stream io.ReadWriteCloser) (*Client, error) {
 	var taken atomic.Bool
 	protocols := &http.Protocols{}
 	protocols.SetUnencryptedHTTP2(true)
-	c := &Client{conn: conn, http: &http.Client{
+	c := &Client{conn: conn, over: over, http: &http.Client{
 		Transport: &http.Transport{
 			Protocols: protocols, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

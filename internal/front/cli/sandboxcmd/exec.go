@@ -145,10 +145,11 @@ func (o *execOptions) do(ctx context.Context, f *cmdutil.Factory, name string, a
 	}
 	var sb *sandbox.Sandbox
 	var done func()
-	if name != "" {
-		sb, done, err = f.Sandboxes().Either(ctx, name)
-	} else if name, err = f.Sandboxes().Current(ctx, o.image); err == nil {
-		sb, done, err = f.Sandboxes().Get(ctx, name)
+	if name == "" {
+		name, err = f.Sandboxes().Current(ctx, o.image)
+	}
+	if err == nil {
+		sb, done, err = f.Sandboxes().ToRun(ctx, name)
 	}
 	if err != nil {
 		return err

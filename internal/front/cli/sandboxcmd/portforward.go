@@ -16,3 +16,12 @@ func NewCmdPortForward(f *cmdutil.Factory) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, args []string) error { return f.Endpoints().Serve(cmd.Context(), args[0]) },
 	}
 }
+
+// NewCmdRelay returns the hidden command that serves the connection to a sandbox.
+func NewCmdRelay(f *cmdutil.Factory) *cobra.Command {
+	return &cobra.Command{
+		Use: app.RelayCommand + " SANDBOX", Hidden: true, Args: cmdutil.OneSandbox,
+		Short: "Serve the connection to a sandbox (started by exec)",
+		RunE:  func(cmd *cobra.Command, args []string) error { return f.Sandboxes().ServeRelay(cmd.Context(), args[0]) },
+	}
+}

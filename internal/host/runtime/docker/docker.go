@@ -81,6 +81,9 @@ func New(getenv func(string) string) (*Engine, error) {
 	return &Engine{api{c: c, host: c.DaemonHost(), listTime: listTimeout, answerTime: answerTimeout, createTime: createTimeout}}, nil
 }
 
+// Host returns the engine's address, without contacting it.
+func (e *api) Host() string { return e.host }
+
 // Close drops idle connections.
 func (e *Engine) Close() error { return e.c.Close() }
 
