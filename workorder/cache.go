@@ -12,7 +12,16 @@ const (
 	CachePrune = "prune"
 	CacheLoad  = "load"
 	CachePull  = "pull"
+	// CacheExport writes snapshots as a tar stream to CachePipe, and CacheImport reads one after the request.
+	CacheExport = "export"
+	CacheImport = "import"
 )
+
+// CachePipe is a named pipe in a cache box. The host reads it after EventCachePipe.
+const CachePipe = "/run/sandbox-agent-cache"
+
+// EventCachePipe is the event before a cache box opens CachePipe.
+const EventCachePipe EventType = "cache.pipe"
 
 // MaxCacheRequest is the limit of a request, in bytes: it lists images.
 const MaxCacheRequest = 1 << 20
@@ -33,6 +42,10 @@ type CacheRequest struct {
 	// OlderThanSeconds is how long an image must be unused to be removed (prune); 0 means every unused image.
 	OlderThanSeconds float64 `json:"older_than_seconds,omitempty"`
 	DryRun           bool    `json:"dry_run,omitempty"`
+	// Snapshots are the ids of the setup caches to export.
+	Snapshots []string `json:"snapshots,omitempty"`
+	// Repo, if set, replaces the repository of imported setup caches.
+	Repo string `json:"repo,omitempty"`
 }
 
 // CacheLine is one line of the answer: progress (EventService by image, EventImageRequest, EventWarning), or as the
@@ -54,6 +67,9 @@ type CacheReport struct {
 	// Brought are the images that are now in the cache (load, pull). NewLayers is the number of added layers.
 	Brought   []string `json:"brought"`
 	NewLayers int      `json:"new_layers"`
+	// Moved are the setup caches that were exported, or are there after an import; Refused those that were not imported.
+	Moved   []CacheSnapshot `json:"moved,omitempty"`
+	Refused []CacheSnapshot `json:"refused,omitempty"`
 }
 
 // CacheStore is one part of the cache.
@@ -96,4 +112,7 @@ type CacheSnapshot struct {
 	UsedAt  time.Time `json:"used_at"` // when a box last used or created it
 	Below   int       `json:"below"`   // the number of setup caches below it
 	Used    bool      `json:"used"`    // a running box uses it
+	// Image is the id of the image that it was made with; "" for one of an older program, which cannot be exported.
+	Image   string `json:"image,omitempty"`
+	Problem string `json:"problem,omitempty"` // why it was refused
 }

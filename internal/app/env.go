@@ -74,6 +74,15 @@ type Images interface {
 	Root(ctx context.Context, image, dir string) error
 	// Derive builds the image name on the default image's base if it is missing.
 	Derive(ctx context.Context, name string, dockerfile []byte, progress func(workorder.Event)) error
+	// Lineage returns an image and those that it was prepared from, by name; none if the engine has no name for one of them.
+	Lineage(ctx context.Context, id string) ([]workorder.Image, error)
+	// Find returns the id of the image with that name; "" if the engine does not have it.
+	Find(ctx context.Context, name string) (string, error)
+	// Outdated reports whether a name is of a default image that new sandboxes do not use.
+	Outdated(ctx context.Context, name string) (bool, error)
+	// Save streams images as a docker archive, and Load loads one.
+	Save(ctx context.Context, names []string) (io.ReadCloser, error)
+	Load(ctx context.Context, archive io.Reader) error
 }
 
 // Say passes a remark on to Note.

@@ -213,6 +213,13 @@ func (m Machine) CacheProject(ctx context.Context, project, dir string, box *Cac
 func (m Machine) KeepCache(
 	ctx context.Context, box CacheBox, verb string, req workorder.CacheRequest, archive io.Reader, show func(workorder.Event),
 ) (*workorder.CacheReport, error) {
+	return m.cache(ctx, box, verb, req, archive, nil, show)
+}
+
+// cache is KeepCache. out receives the data of an export.
+func (m Machine) cache(ctx context.Context, box CacheBox, verb string, req workorder.CacheRequest, archive io.Reader, out io.Writer,
+	show func(workorder.Event),
+) (*workorder.CacheReport, error) {
 	isolation := cmp.Or(box.Isolation, workorder.IsolationConfined)
 	if !slices.Contains([]string{workorder.IsolationConfined, workorder.IsolationPrivileged}, isolation) {
 		return nil, Usagef("isolation %q unknown: use %s or %s", isolation, workorder.IsolationConfined, workorder.IsolationPrivileged)
@@ -233,5 +240,5 @@ func (m Machine) KeepCache(
 		Engine: be.Engine, Images: be.Images, Owner: own.ID, Dir: st.Dir(), Log: m.Log(), Show: show,
 		Image: box.Image, Isolation: isolation, OCIRuntime: box.OCIRuntime, CacheVolume: m.CacheVolume(),
 	}
-	return c.Do(ctx, m.Hard, verb, req, archive)
+	return c.Do(ctx, m.Hard, verb, req, archive, out)
 }

@@ -193,3 +193,66 @@ func TestCacheVolume(t *testing.T) {
 		}
 	}
 }
+
+// movedImages is an engine's images for an export: one image, which saving gives as a tar without entries.
+type movedImages struct {
+	boxImage
+	id string
+}
+
+func (m movedImages) Lineage(_ context.Context, id string) ([]workorder.Image, error) {
+	if id != m.id {
+		return nil, nil
+	}
+	return []workorder.Image{{ID: id, Name: "box:1"}}, nil
+}
+
+func (movedImages) Save(context.Context, []string) (io.ReadCloser, error) {
+	return io.NopCloser(bytes.NewReader(make([]byte, 1024))), nil
+}
+func (m movedImages) Find(context.Context, string) (string, error) { return m.id, nil }
+func (movedImages) Outdated(context.Context, string) (bool, error) { return false, nil }
+
+// moveApp is a command line on an engine with one image, whose cache has these snapshots.
+func moveApp(t *testing.T, rep *workorder.CacheReport) (a *cmdutil.Factory, out, errs *bytes.Buffer) {
+	t.Helper()
+	a, out, errs, _ = cacheApp(t, rep, "")
+	be, err := a.OpenEngine()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.OpenEngine = func() (*app.Backend, error) {
+		return &app.Backend{Engine: be.Engine, Images: movedImages{id: "sha256:1"}}, nil
+	}
+	return a, out, errs
+}
+
+func TestCacheExportAndImport(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "setup.tar.gz")
+	one := workorder.CacheSnapshot{ID: "aaaaaaaaaaaa", Project: "https://example.org/p", Image: "sha256:1"}
+	old := workorder.CacheSnapshot{ID: "bbbbbbbbbbbb", Project: "https://example.org/q", Image: "sha256:2"}
+	for name, row := range map[string]struct {
+		args string
+		have []workorder.CacheSnapshot
+		code int
+	}{
+		"empty":                  {"export " + file, nil, workorder.ExitNotFound},
+		"another repository":     {"export " + file + " --repo https://example.org/x", []workorder.CacheSnapshot{one}, workorder.ExitNotFound},
+		"an image without name":  {"export " + file, []workorder.CacheSnapshot{old}, workorder.ExitNotFound},
+		"JSON in the archive":    {"export - --json", []workorder.CacheSnapshot{one}, workorder.ExitUsage},
+		"project and repository": {"export " + file + " -p x --repo https://example.org/p", nil, workorder.ExitUsage},
+		"no such project":        {"export " + file + " -p none", nil, workorder.ExitNoProject},
+		"no such directory":      {"export " + file + "/x", []workorder.CacheSnapshot{one}, workorder.ExitUsage},
+		"no archive":             {"import -", nil, workorder.ExitInvalid},
+		"no such archive":        {"import " + file, nil, workorder.ExitUsage},
+	} {
+		a, _, errs := moveApp(t, &workorder.CacheReport{Snapshots: row.have})
+		if code := Main(t.Context(), a, append([]string{"cache"}, strings.Fields(row.args)...)); code != row.code {
+			t.Errorf("%s: exit %d, want %d, %s", name, code, row.code, errs)
+		}
+		if left, err := os.ReadDir(filepath.Dir(file)); err != nil || len(left) > 0 {
+			t.Fatalf("%s: left %v, %v", name, left, err)
+		}
+	}
+}

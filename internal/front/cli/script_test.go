@@ -118,7 +118,7 @@ func recorded(ts *testscript.TestScript, neg bool, args []string) {
 	}))
 }
 
-type noImages struct{}
+type noImages struct{ app.Images }
 
 func (noImages) Ensure(context.Context, string, []string, func(workorder.Event)) (workorder.Image, error) {
 	return workorder.Image{}, runtime.ErrUnavailable

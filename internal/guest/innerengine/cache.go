@@ -9,11 +9,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"os/signal"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/layercache"
@@ -117,6 +120,12 @@ func (k *cacheServer) do(ctx context.Context, verb string, req *workorder.CacheR
 				Client: eng.Client(), Emit: k.emit, Inbox: workorder.ImageInbox, HostImages: req.HostImages, Log: k.log,
 			}, req.Images)
 		})
+	case workorder.CacheExport:
+		r := &workorder.CacheReport{}
+		return r, kept.Export(ctx, r, req.ID, req.Snapshots, k.pipe)
+	case workorder.CacheImport:
+		r := &workorder.CacheReport{}
+		return r, kept.Import(ctx, r, req.ID, req.Repo, in)
 	}
 	return nil, fmt.Errorf("entrypoint cache: unknown command %q", verb)
 }
@@ -169,6 +178,32 @@ func (k *cacheServer) bring(
 	return &workorder.CacheReport{
 		Stores: []workorder.CacheStore{}, Brought: append([]string{}, names...), NewLayers: n,
 	}, errors.Join(geterr, err)
+}
+
+// pipe opens the pipe that the host reads. It ends with ctx.
+func (k *cacheServer) pipe(ctx context.Context) (io.WriteCloser, error) {
+	if err := unix.Mkfifo(workorder.CachePipe, 0o600); err != nil {
+		return nil, fmt.Errorf("make the pipe %s: %w", workorder.CachePipe, err)
+	}
+	k.emit(workorder.Event{Type: workorder.EventCachePipe})
+	type opened struct {
+		f   *os.File
+		err error
+	}
+	c := make(chan opened, 1)
+	go func() {
+		f, err := os.OpenFile(workorder.CachePipe, os.O_WRONLY, 0)
+		c <- opened{f, err}
+	}()
+	select {
+	case o := <-c:
+		if o.err == nil {
+			context.AfterFunc(ctx, func() { _ = o.f.Close() })
+		}
+		return o.f, o.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 func (k *cacheServer) emit(e workorder.Event) { k.write(workorder.CacheLine{Event: e}) }

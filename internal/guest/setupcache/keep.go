@@ -128,7 +128,8 @@ func (s *Store) upper(l written) string { return filepath.Join("runs", s.cfg.ID,
 // put moves upper directories to the snapshots, and fills in the description m, which is written last: without it
 // there is no snapshot.
 func (s *Store) put(m *Meta, from []written) (err error) {
-	m.ID, m.Key, m.Made, m.Project = strings.ToLower(rand.Text()[:12]), s.want.Digest, time.Now().UTC(), s.want.Project
+	m.ID, m.Key, m.Made = strings.ToLower(rand.Text()[:12]), s.want.Digest, time.Now().UTC()
+	m.Project, m.Branch, m.Image = s.want.Project, s.want.Branch, s.want.Image
 	dir := filepath.Join("kept", s.project, m.ID)
 	if err := s.root.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("store the files of setup: %w", err)

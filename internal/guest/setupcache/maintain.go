@@ -63,7 +63,7 @@ func (u *Maintainer) List(ctx context.Context, r *workorder.CacheReport) error {
 }
 
 func (m *Meta) report(dir string) workorder.CacheSnapshot {
-	one := workorder.CacheSnapshot{ID: m.ID, Project: m.Project, MadeAt: m.Made, UsedAt: m.Made, Below: m.depth() - 1}
+	one := workorder.CacheSnapshot{ID: m.ID, Project: m.Project, MadeAt: m.Made, UsedAt: m.Made, Below: m.depth() - 1, Image: m.Image}
 	if fi, err := os.Stat(filepath.Join(dir, m.ID)); err == nil {
 		one.UsedAt = fi.ModTime().UTC()
 	}

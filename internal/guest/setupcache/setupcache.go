@@ -82,8 +82,11 @@ type Meta struct {
 	Warm bool `json:"warm,omitempty"`
 	// Made is when setup, or the checks, ended.
 	Made time.Time `json:"made"`
-	// Project is the repository's address, for people.
+	// Project is the repository's address, Branch the base branch, Image the id of the box's image. Older entries have no
+	// branch and no image.
 	Project string `json:"project"`
+	Branch  string `json:"branch,omitempty"`
+	Image   string `json:"image,omitempty"`
 }
 
 // Store is one box's access to the snapshots. It is not safe for concurrent use.
@@ -142,7 +145,7 @@ func (s *Store) Mount(ctx context.Context, w Key) (note string, err error) {
 	case w.Image == "":
 		return "the image name is unknown", nil
 	}
-	s.want, s.project = w, sum(w.Project, w.Branch, w.Image)
+	s.want, s.project = w, projectDir(w.Project, w.Branch, w.Image)
 	err = s.open(ctx)
 	if err == nil {
 		err = s.mountAll()
@@ -374,6 +377,9 @@ func (s *Store) Close() error {
 	s.dir = nil
 	return err
 }
+
+// projectDir returns the name of a project's directory.
+func projectDir(repo, branch, image string) string { return sum(repo, branch, image) }
 
 func project(dir string) (all []Meta, err error) {
 	entries, err := os.ReadDir(dir)

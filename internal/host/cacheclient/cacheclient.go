@@ -51,9 +51,10 @@ type Client struct {
 }
 
 // Do carries out one request. An error may come with the report of the part that was done. When ctx ends, the container is stopped; when
-// hard is closed, it is killed. archive follows the request, or is nil. Do returns after the container was removed.
+// hard is closed, it is killed. archive follows the request, or is nil. The content of workorder.CachePipe goes to out. Do returns
+// after the container was removed.
 func (c *Client) Do(ctx context.Context, hard <-chan struct{}, verb string, req workorder.CacheRequest,
-	archive io.Reader,
+	archive io.Reader, out io.Writer,
 ) (*workorder.CacheReport, error) {
 	info, err := c.Engine.Info(ctx)
 	if err != nil {
@@ -75,12 +76,17 @@ func (c *Client) Do(ctx context.Context, hard <-chan struct{}, verb string, req 
 		return nil, exiterr.New(workorder.ExitUsage, fmt.Errorf("the request has %d bytes, more than %d", len(line), workorder.MaxCacheRequest),
 			"name fewer images")
 	}
-	s := &exchange{client: c, id: req.ID, begun: make(chan struct{}), log: proc.NewTail(maxTail), noMore: func() {}}
+	s := &exchange{client: c, id: req.ID, begun: make(chan struct{}), log: proc.NewTail(maxTail), noMore: func() {}, out: out}
 	stdin := io.Reader(bytes.NewReader(append(line, '\n')))
 	if archive != nil {
 		pipe, stop := giveUp(archive)
 		s.noMore = stop
 		stdin = io.MultiReader(stdin, pipe)
+	}
+	if out != nil { // the container ends with its input: when its output was read
+		pr, pw := io.Pipe()
+		s.noMore = func() { pw.Close() }
+		stdin = io.MultiReader(stdin, pr)
 	}
 	return s.run(ctx, hard, runtime.ContainerSpec{
 		Name: "sandbox-agent-" + req.ID, Image: img.Name, Command: []string{workorder.EntrypointIn, "cache", verb},
@@ -133,6 +139,8 @@ type exchange struct {
 	answer *workorder.CacheLine
 	log    *proc.Tail
 	noMore func() // ends the archive
+	out    io.Writer
+	passed chan error // the end of the passing on to out; nil before its start
 }
 
 var errNoAnswer = errors.New("the sandbox ended without an answer")
@@ -150,6 +158,11 @@ func (s *exchange) run(ctx context.Context, hard <-chan struct{}, spec runtime.C
 	go func() { interrupted <- s.stops(ctx, live, hard) }()
 	helper := s.handOver(live, offered)
 	err := s.follow(live)
+	if s.passed != nil {
+		if perr := <-s.passed; perr != nil && ctx.Err() == nil {
+			err, s.answer = fmt.Errorf("read from the sandbox: %w", perr), nil
+		}
+	}
 	end()
 	s.noMore()
 	if err == nil {
@@ -233,6 +246,7 @@ func (s *exchange) follow(ctx context.Context) error {
 
 // read reads the output until the answer; if over, all of it.
 func (s *exchange) read(ctx context.Context, box *runtime.Instance, over bool) error {
+	follow := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.log = proc.NewTail(maxTail) // each read begins at the start of the output
@@ -247,6 +261,11 @@ func (s *exchange) read(ctx context.Context, box *runtime.Instance, over bool) e
 			cancel()
 			return
 		}
+		if l.Type == workorder.EventCachePipe && s.passed == nil {
+			s.passed = make(chan error, 1)
+			go func() { s.passed <- s.pass(follow, box.ID) }()
+			return
+		}
 		s.client.show(l.Event)
 	})
 	o := runtime.LogOptions{Stdout: lines, Stderr: s.log}
@@ -254,6 +273,22 @@ func (s *exchange) read(ctx context.Context, box *runtime.Instance, over bool) e
 		return s.client.Engine.Logs(ctx, box.ID, o)
 	}
 	return runtime.Follow(ctx, s.client.Engine, s.id, o)
+}
+
+// pass copies the container's pipe to out. After an error it ends the container, which would wait for a reader.
+func (s *exchange) pass(ctx context.Context, id string) error {
+	x, ok := s.client.Engine.(runtime.Execer)
+	if !ok {
+		return errors.Join(runtime.ErrUnsupported, s.client.Engine.Stop(ctx, id, 0))
+	}
+	code, err := x.Exec(ctx, id, runtime.ExecSpec{Argv: []string{"/bin/cat", workorder.CachePipe}, User: "0:0", Stdout: s.out})
+	if err == nil && code != 0 {
+		err = fmt.Errorf("cat ended with exit code %d", code)
+	}
+	if err != nil {
+		err = errors.Join(err, s.client.Engine.Stop(ctx, id, 0))
+	}
+	return err
 }
 
 // stops ends the container when the user interrupts, and reports whether he did. It returns when live ends.

@@ -78,7 +78,7 @@ func TestAnswer(t *testing.T) {
 	})
 	var shown []workorder.Event
 	c.Show = func(e workorder.Event) { shown = append(shown, e) }
-	rep, err := c.Do(t.Context(), nil, workorder.CacheLoad, workorder.CacheRequest{}, strings.NewReader("the archive"))
+	rep, err := c.Do(t.Context(), nil, workorder.CacheLoad, workorder.CacheRequest{}, strings.NewReader("the archive"), nil)
 	if err != nil || rep.NewLayers != 3 || len(shown) != 1 || shown[0].Name != "archive" {
 		t.Errorf("%+v %v, shown %+v", rep, err, shown)
 	}
@@ -98,7 +98,7 @@ func TestErrorWithAReport(t *testing.T) {
 		answer(b, 1, workorder.Event{Type: workorder.EventCacheReport, Status: "error", Text: "image nope: cannot be pulled"}, &workorder.CacheReport{Brought: []string{"redis:7"}})
 		return 1
 	})
-	rep, err := c.Do(t.Context(), nil, workorder.CachePull, workorder.CacheRequest{Images: []string{"redis:7", "nope"}}, nil)
+	rep, err := c.Do(t.Context(), nil, workorder.CachePull, workorder.CacheRequest{Images: []string{"redis:7", "nope"}}, nil, nil)
 	if err == nil || err.Error() != "image nope: cannot be pulled" || rep == nil || len(rep.Brought) != 1 || fake.Count() != 0 {
 		t.Errorf("%+v, %v", rep, err)
 	}
@@ -111,7 +111,7 @@ func TestNoAnswer(t *testing.T) {
 		fmt.Fprintln(b.Stderr, "usage: entrypoint init")
 		return 64
 	})
-	_, err := c.Do(t.Context(), nil, workorder.CacheList, workorder.CacheRequest{}, nil)
+	_, err := c.Do(t.Context(), nil, workorder.CacheList, workorder.CacheRequest{}, nil, nil)
 	if exiterr.Code(err) != workorder.ExitBox || !strings.Contains(err.Error(), "usage: entrypoint init") || exiterr.Hint(err) == "" || fake.Count() != 0 {
 		t.Errorf("%v", err)
 	}
@@ -133,7 +133,7 @@ func TestInterrupt(t *testing.T) {
 			answer(b, 1, workorder.Event{Type: workorder.EventCacheReport, Status: "error", Text: "stopped"}, nil)
 			return 1
 		})
-		_, err := c.Do(ctx, hard, workorder.CacheList, workorder.CacheRequest{}, nil)
+		_, err := c.Do(ctx, hard, workorder.CacheList, workorder.CacheRequest{}, nil, nil)
 		if exiterr.Code(err) != workorder.ExitInterrupted || fake.Count() != 0 {
 			t.Errorf("patient %v: %v, %d boxes are left", patient, err, fake.Count())
 		}
@@ -163,7 +163,7 @@ func TestBrokenStream(t *testing.T) {
 		fake.Break()
 		close(again)
 	}()
-	_, err := c.Do(t.Context(), nil, workorder.CacheList, workorder.CacheRequest{}, nil)
+	_, err := c.Do(t.Context(), nil, workorder.CacheList, workorder.CacheRequest{}, nil, nil)
 	if err != nil || strings.Join(shown, " ") != "one two" {
 		t.Errorf("%v, shown %v", err, shown)
 	}
@@ -173,7 +173,7 @@ func TestEngineIsAway(t *testing.T) {
 	t.Parallel()
 	c, fake := keeper(t, func(*runtimetest.Box) int { return 0 })
 	fake.SetDown(true)
-	if _, err := c.Do(t.Context(), nil, workorder.CacheList, workorder.CacheRequest{}, nil); exiterr.Code(err) != workorder.ExitBox || exiterr.Hint(err) == "" {
+	if _, err := c.Do(t.Context(), nil, workorder.CacheList, workorder.CacheRequest{}, nil, nil); exiterr.Code(err) != workorder.ExitBox || exiterr.Hint(err) == "" {
 		t.Errorf("%v", err)
 	}
 }
@@ -200,7 +200,7 @@ func TestHandOver(t *testing.T) {
 		return 0
 	})
 	fake.Images = map[string][]byte{"redis:7": []byte("the image")}
-	rep, err := c.Do(t.Context(), nil, workorder.CachePull, workorder.CacheRequest{Images: []string{"redis:7"}}, nil)
+	rep, err := c.Do(t.Context(), nil, workorder.CachePull, workorder.CacheRequest{Images: []string{"redis:7"}}, nil, nil)
 	if err != nil || len(rep.Brought) != 2 || rep.Brought[0] != "the image" || rep.Brought[1] == "" || fake.Count() != 0 {
 		t.Errorf("%+v %v", rep, err)
 	}
@@ -220,7 +220,7 @@ func TestStartFails(t *testing.T) {
 		c, fake := keeper(t, nil)
 		c.Engine = noStart{fake}
 		begun := time.Now()
-		_, err := c.Do(t.Context(), nil, workorder.CacheList, workorder.CacheRequest{}, nil)
+		_, err := c.Do(t.Context(), nil, workorder.CacheList, workorder.CacheRequest{}, nil, nil)
 		// The clock is the bubble's: it moves by what is waited for, not by what the machine takes.
 		if waited := time.Since(begun); !errors.Is(err, runtime.ErrUnavailable) || exiterr.Code(err) != workorder.ExitBox || waited > time.Second {
 			t.Errorf("%v after %s", err, waited)

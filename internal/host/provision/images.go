@@ -15,6 +15,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	imagetypes "github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/client"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/sandbox-agent/sandbox-agent/image"
@@ -30,6 +31,8 @@ type Client interface {
 		name string) (container.CreateResponse, error)
 	CopyFromContainer(ctx context.Context, id, path string) (io.ReadCloser, container.PathStat, error)
 	ContainerRemove(ctx context.Context, id string, o container.RemoveOptions) error
+	ImageSave(ctx context.Context, refs []string, o ...client.ImageSaveOption) (io.ReadCloser, error)
+	ImageLoad(ctx context.Context, archive io.Reader, o ...client.ImageLoadOption) (imagetypes.LoadResponse, error)
 }
 
 // Images manages the images of one engine.

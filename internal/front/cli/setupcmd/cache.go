@@ -32,6 +32,7 @@ const cacheAge = "30d"
 type cacheOptions struct {
 	app.CacheBox
 	project, projectsDir string
+	repo                 string
 	olderThan            string
 	all, dryRun, json    bool
 }
@@ -42,13 +43,14 @@ func NewCmdCache(f *cmdutil.Factory) *cobra.Command {
 		Use: "cache", Short: "Manage the cache that sandboxes share", Args: cmdutil.NoArgs,
 		Long: `Sandboxes of one engine share image layers, so that each image is pulled once,
 and the outcome of a project's setup, so that it runs once for the same
-dependencies. These commands list, fill and prune that cache. Each starts a small
-sandbox for its work and removes it. All are safe while tasks run. 'gc --cache'
-removes the whole cache.`,
+dependencies. These commands list, fill and prune that cache, and move outcomes of
+setup to other machines. Each starts a small sandbox for its work and removes it.
+All are safe while tasks run. 'gc --cache' removes the whole cache.`,
 		Example: "  sandbox-agent cache ls\n  sandbox-agent cache pull --project my-app\n  sandbox-agent cache prune --older-than 7d",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newCacheLsCmd(f), newCachePruneCmd(f), newCacheLoadCmd(f), newCachePullCmd(f))
+	cmd.AddCommand(newCacheLsCmd(f), newCachePruneCmd(f), newCacheLoadCmd(f), newCachePullCmd(f), newCacheExportCmd(f),
+		newCacheImportCmd(f))
 	return cmd
 }
 
@@ -134,16 +136,21 @@ images of supabase are not cached.`,
 	return cmd
 }
 
+// view shows progress on standard error until done is called.
+func (o *cacheOptions) view(f *cmdutil.Factory) (show func(workorder.Event), done func()) {
+	if o.json {
+		return nil, func() {}
+	}
+	view := f.NewView(f.Stderr, false)
+	return view.Event, view.Close
+}
+
 // keep carries out one request. Progress goes to standard error, the report to standard output.
 func (o *cacheOptions) keep(ctx context.Context, f *cmdutil.Factory, verb string, req workorder.CacheRequest,
 	archive io.Reader,
 ) (*workorder.CacheReport, error) {
-	var show func(workorder.Event)
-	if !o.json {
-		view := f.NewView(f.Stderr, false)
-		defer view.Close()
-		show = view.Event
-	}
+	show, done := o.view(f)
+	defer done()
 	return f.Machine().KeepCache(ctx, o.CacheBox, verb, req, archive, show)
 }
 
@@ -282,30 +289,11 @@ func parseAge(s string) (time.Duration, error) {
 }
 
 func (o *cacheOptions) load(ctx context.Context, f *cmdutil.Factory, path string) error {
-	in := f.Stdin
-	if path != "-" {
-		file, err := os.Open(path)
-		if err != nil {
-			return app.Usagef("open the archive: %w", err)
-		}
-		defer file.Close()
-		if st, err := file.Stat(); err == nil && st.IsDir() {
-			return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s is a directory", path), loadHint)
-		}
-		in = file
-	} else if cmdutil.IsTerminal(in) {
-		return exiterr.New(workorder.ExitUsage, errors.New("standard input is a terminal"), loadHint)
+	archive, done, err := openArchive(ctx, f, path, loadHint)
+	if err != nil {
+		return err
 	}
-	if path == "-" {
-		in = f.Input(ctx)
-	}
-	archive := bufio.NewReader(in)
-	if _, err := archive.Peek(1); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = errors.New("it is empty")
-		}
-		return exiterr.New(workorder.ExitInvalid, fmt.Errorf("read the archive %s: %w", path, err), loadHint)
-	}
+	defer done()
 	rep, err := o.keep(ctx, f, workorder.CacheLoad, workorder.CacheRequest{}, archive)
 	if err != nil {
 		if app.ExitCode(err) == workorder.ExitGeneral {
@@ -314,6 +302,35 @@ func (o *cacheOptions) load(ctx context.Context, f *cmdutil.Factory, path string
 		return err
 	}
 	return o.brought(f, rep)
+}
+
+// openArchive opens a file, or standard input for -, that has some content.
+func openArchive(ctx context.Context, f *cmdutil.Factory, path, hint string) (archive io.Reader, done func(), err error) {
+	in, done := f.Stdin, func() {}
+	switch {
+	case path != "-":
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, nil, app.Usagef("open the archive: %w", err)
+		}
+		if st, err := file.Stat(); err == nil && st.IsDir() {
+			return nil, nil, errors.Join(exiterr.New(workorder.ExitUsage, fmt.Errorf("%s is a directory", path), hint), file.Close())
+		}
+		in, done = file, func() { _ = file.Close() }
+	case cmdutil.IsTerminal(in):
+		return nil, nil, exiterr.New(workorder.ExitUsage, errors.New("standard input is a terminal"), hint)
+	default:
+		in = f.Input(ctx)
+	}
+	buffered := bufio.NewReader(in)
+	if _, err := buffered.Peek(1); err != nil {
+		done()
+		if errors.Is(err, io.EOF) {
+			err = errors.New("it is empty")
+		}
+		return nil, nil, exiterr.New(workorder.ExitInvalid, fmt.Errorf("read the archive %s: %w", path, err), hint)
+	}
+	return buffered, done, nil
 }
 
 const loadHint = "give an archive made by `docker save IMAGE -o FILE`; - reads standard input"

@@ -107,6 +107,18 @@ func (c Client) CopyFromContainer(ctx context.Context, id, path string) (io.Read
 	return r, stat, c.reached(err)
 }
 
+// ImageSave streams images as a docker archive.
+func (c Client) ImageSave(ctx context.Context, refs []string, o ...client.ImageSaveOption) (io.ReadCloser, error) {
+	r, err := c.c.ImageSave(ctx, refs, o...)
+	return r, c.reached(err)
+}
+
+// ImageLoad loads the images of a docker archive. The body reports the progress.
+func (c Client) ImageLoad(ctx context.Context, archive io.Reader, o ...client.ImageLoadOption) (imagetypes.LoadResponse, error) {
+	r, err := c.c.ImageLoad(ctx, archive, o...)
+	return r, c.reached(err)
+}
+
 // ContainerRemove removes a container.
 func (c Client) ContainerRemove(ctx context.Context, id string, o container.RemoveOptions) error {
 	return c.reached(c.c.ContainerRemove(ctx, id, o))
