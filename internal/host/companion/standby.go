@@ -124,6 +124,18 @@ func (s Standbys) RemoveAll(ctx context.Context, owner string) error {
 	return errors.Join(errs...)
 }
 
+// RemoveDead removes the waiting boxes of a state directory whose owners have died.
+func (s Standbys) RemoveDead(ctx context.Context, stateOwner string) error {
+	boxes, err := s.Engine.Instances(ctx, map[string]string{workorder.LabelOwner: stateOwner, workorder.LabelStandby: ""})
+	errs := []error{err}
+	for _, b := range boxes {
+		if b.Waits() && !Kept(b) {
+			errs = append(errs, s.Remove(ctx, b))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Kept reports whether the process that keeps a standby lives.
 func Kept(b runtime.Instance) bool {
 	var p statedir.Process

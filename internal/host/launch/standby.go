@@ -131,6 +131,9 @@ func (k *StandbyOwner) Run(ctx context.Context) (err error) {
 	if err := k.replan(ctx); err != nil {
 		return err
 	}
+	if err := k.standbys().RemoveDead(ctx, k.want.spec.Labels[workorder.LabelOwner]); err != nil {
+		k.Log.Warn("remove standbys of killed commands", "error", err)
+	}
 	outlives := companion.Config{Dir: k.Store.Dir(), StandbyOwner: k.label}
 	if _, err := k.StartCompanion(ctx, outlives); err != nil {
 		return fmt.Errorf("start companion: %w", err)

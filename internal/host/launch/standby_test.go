@@ -36,8 +36,8 @@ func standing(b *runtimetest.Box) int {
 	return g.endAs(workorder.Result{Status: workorder.StatusSuccess, EndedBy: workorder.EndedByAgent, Standby: s != nil})
 }
 
-// owner keeps standbys for newJob, changed by change, until the test ends or stop is called.
-func (f *fixture) owner(t *testing.T, n int, change func(*job.Job)) (stop func()) {
+// standBy keeps standbys for newJob, changed by change, until the test ends or stop is called.
+func (f *fixture) standBy(t *testing.T, n int, change func(*job.Job)) (stop func()) {
 	t.Helper()
 	l := f.launcher(t, f.Store)
 	l.StartCompanion = func(context.Context, companion.Config) (companion.Ready, error) { return companion.Ready{}, nil }
@@ -87,7 +87,7 @@ func (f *fixture) waiting(t *testing.T, n int) (boxes []runtime.Instance) {
 func TestStandbyIsTaken(t *testing.T) {
 	t.Parallel()
 	f := setup(t, standing)
-	stop := f.owner(t, 1, func(*job.Job) {})
+	stop := f.standBy(t, 1, func(*job.Job) {})
 	box := f.waiting(t, 1)[0]
 	j := newJob()
 	j.Order.Limits.CPUs = 1.5 // is changed in the box
@@ -125,7 +125,7 @@ func TestStandbyIsTaken(t *testing.T) {
 func TestStandbyIsTakenOnce(t *testing.T) {
 	t.Parallel()
 	f := setup(t, standing)
-	stop := f.owner(t, 1, func(*job.Job) {})
+	stop := f.standBy(t, 1, func(*job.Job) {})
 	f.waiting(t, 1)
 	var wg sync.WaitGroup
 	jobs := make([]*job.Job, 4)
@@ -157,7 +157,7 @@ func TestStandbyThatDoesNotFit(t *testing.T) {
 	f := setup(t, standing)
 	asked := &asking{Fake: f.fake}
 	f.Engine = asked
-	f.owner(t, 1, func(*job.Job) {})
+	f.standBy(t, 1, func(*job.Job) {})
 	f.waiting(t, 1)
 	for what, change := range map[string]func(*job.Job){
 		"network":     func(j *job.Job) { j.Order.Network.Mode = workorder.NetworkNone },
@@ -207,5 +207,27 @@ func TestStandbyOfADeadOwner(t *testing.T) {
 	}
 	if !companion.Kept(left[0]) {
 		t.Error("its owner, this process, counts as dead")
+	}
+}
+
+// The next owner removes what a killed one and its companion left.
+func TestStandbyOwnerRemovesThoseOfDeadOnes(t *testing.T) {
+	t.Parallel()
+	f := setup(t, standing)
+	dead, err := f.fake.Run(t.Context(), runtime.ContainerSpec{
+		Name: runtime.StandbyName("T-A1B2C3D4"), Image: image, Standby: true, Labels: map[string]string{
+			workorder.LabelOwner: "test", workorder.LabelStandby: "k", workorder.LabelStandbyOwner: `{"pid":2,"start":"0"}`,
+		},
+	}, strings.NewReader(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := f.standBy(t, 1, func(*job.Job) {})
+	if b := f.waiting(t, 1)[0]; b.ID == dead {
+		t.Error("it is kept")
+	}
+	stop()
+	if n := f.fake.Count(); n != 0 {
+		t.Errorf("%d boxes are left", n)
 	}
 }
