@@ -176,21 +176,24 @@ func (b *codeBench) print() {
 	ms := func(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000) }
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "what code costs (medians of %d to %d)\tms\tbeside, ms\t×\taim\n", rounds, rounds*calls)
-	for _, row := range []struct{ label, ours, floor, aim string }{
-		{"a lease: acquire; docker run --rm true", "acquire", "docker run", "≤ 0.05 ×"},
-		{"a lease: python3 -c pass; by itself", "lease python", "python", ""},
-		{"a lease: release; docker run --rm true", "release", "docker run", "≤ 50 ms"},
-		{"a lease: acquire, python3 -c pass, release; docker run --rm python3 -c pass", "whole lease", "docker run python", "≤ 0.12 ×"},
-		{"Python in a fresh jail, from a program; bwrap … python3 -c pass", "jail", "bwrap python", "≤ 1.6 ×"},
-		{"run --runtime jail --env python; bwrap … python3 -c pass", "cli jail", "bwrap python", "≤ 1.6 ×"},
-		{"run --runtime container --env python; docker run --rm python3 -c pass", "cli container", "docker run python", ""},
-		{"a session of Python: ready; python3 -c pass", "session", "python", "≤ 4 ×"},
-		{"a session of Python: ready; ipykernel, ready", "session", "kernel", ""},
-		{"a session of Python: a call; ipykernel, a call", "call", "kernel call", "≤ 3 ms, ≤ 0.35 ×"},
-		{"bwrap … true; bwrap … python3 -c pass", "bwrap", "bwrap python", ""},
+	for _, row := range []struct {
+		label, ours, floor string
+		aim                aim
+	}{
+		{"a lease: acquire; docker run --rm true", "acquire", "docker run", aim{times: 0.05}},
+		{"a lease: python3 -c pass; by itself", "lease python", "python", aim{}},
+		{"a lease: release; docker run --rm true", "release", "docker run", aim{most: 50 * time.Millisecond}},
+		{"a lease: acquire, python3 -c pass, release; docker run --rm python3 -c pass", "whole lease", "docker run python", aim{times: 0.12}},
+		{"Python in a fresh jail, from a program; bwrap … python3 -c pass", "jail", "bwrap python", aim{times: 1.6}},
+		{"run --runtime jail --env python; bwrap … python3 -c pass", "cli jail", "bwrap python", aim{times: 1.6}},
+		{"run --runtime container --env python; docker run --rm python3 -c pass", "cli container", "docker run python", aim{}},
+		{"a session of Python: ready; python3 -c pass", "session", "python", aim{times: 4}},
+		{"a session of Python: ready; ipykernel, ready", "session", "kernel", aim{}},
+		{"a session of Python: a call; ipykernel, a call", "call", "kernel call", aim{0.35, 3 * time.Millisecond}},
+		{"bwrap … true; bwrap … python3 -c pass", "bwrap", "bwrap python", aim{}},
 	} {
 		ours, floor := median(b.samples[row.ours]), median(b.samples[row.floor])
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%s\n", row.label, ms(ours), ms(floor), float64(ours)/max(float64(floor), 1), row.aim)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%s\n", row.label, ms(ours), ms(floor), float64(ours)/max(float64(floor), 1), row.aim.of(ours, floor))
 	}
 	_ = w.Flush()
 }

@@ -77,7 +77,9 @@ func TestBenchSandboxes(t *testing.T) {
 			return run(sb, "true")()
 		})
 		timed("docker exec", command(append(docker, "true")...))
-		timed("cli exec", command(bin, "exec", name, "--", "true"))
+		for range 5 {
+			timed("cli exec", command(bin, "exec", name, "--", "true"))
+		}
 		for range 20 {
 			timed("held exec", run(held, "true"))
 		}
@@ -92,16 +94,19 @@ func TestBenchSandboxes(t *testing.T) {
 	}
 	ms := func(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000) }
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "what a sandbox without a task costs (median of %d)\tms\tthe engine's own\t×\taim ×\n", rounds)
-	for _, row := range []struct{ label, ours, floor, aim string }{
-		{"made, first command answered, removed; docker run --rm", "up", "docker run", "≤ 1.5"},
-		{"a jail made, first command answered, removed; bwrap … true", "jail", "bwrap", "≤ 6"},
-		{"exec over a connection that is held; docker exec", "held exec", "docker exec", "≤ 0.1"},
-		{"exec on the command line; docker exec", "cli exec", "docker exec", "≤ 0.5"},
-		{fmt.Sprintf("%d MB of output; docker exec", megabytes), "held flood", "docker exec flood", "≤ 2.5"},
+	fmt.Fprintf(w, "what a sandbox without a task costs (median of %d)\tms\tthe engine's own\t×\taim\n", rounds)
+	for _, row := range []struct {
+		label, ours, floor string
+		aim                aim
+	}{
+		{"made, first command answered, removed; docker run --rm", "up", "docker run", aim{times: 1.5}},
+		{"a jail made, first command answered, removed; bwrap … true", "jail", "bwrap", aim{times: 6}},
+		{"exec over a connection that is held; docker exec", "held exec", "docker exec", aim{times: 0.1}},
+		{"exec on the command line; docker exec", "cli exec", "docker exec", aim{times: 0.5}},
+		{fmt.Sprintf("%d MB of output; docker exec", megabytes), "held flood", "docker exec flood", aim{times: 2.5}},
 	} {
 		ours, floor := median(took[row.ours]), median(took[row.floor])
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%s\n", row.label, ms(ours), ms(floor), float64(ours)/float64(floor), row.aim)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%s\n", row.label, ms(ours), ms(floor), float64(ours)/float64(floor), row.aim.of(ours, floor))
 	}
 	_ = w.Flush()
 	fmt.Printf("1,000 commands left %d processes; the guest has %s\n", processes(t, name)-before, guestMemory(t, name))

@@ -338,3 +338,27 @@ func (b *bench) printNetwork() {
 	row("model gateway", "network full: model, by the gateway", "network full: model, straight to its server")
 	_ = w.Flush()
 }
+
+// aim is the limit of a row: a multiple of its floor and a time; 0 is no limit.
+type aim struct {
+	times float64
+	most  time.Duration
+}
+
+// of returns the aim, and whether a measured time meets it.
+func (a aim) of(ours, floor time.Duration) string {
+	var limits []string
+	met := true
+	if a.times > 0 {
+		limits = append(limits, fmt.Sprintf("≤ %.2f ×", a.times))
+		met = float64(ours) <= a.times*float64(floor)
+	}
+	if a.most > 0 {
+		limits = append(limits, "≤ "+a.most.String())
+		met = met && ours <= a.most
+	}
+	if len(limits) == 0 {
+		return ""
+	}
+	return strings.Join(limits, ", ") + map[bool]string{true: " met", false: " MISSED"}[met]
+}
