@@ -58,7 +58,7 @@ func TestCacheOnAnotherMachine(t *testing.T) {
 	task := func(u *user, ran bool) {
 		t.Helper()
 		mine := *u
-		mine.env = append(mine.env[:len(mine.env):len(mine.env)], "TOKEN="+value)
+		mine.env = append(slices.Clip(mine.env), "TOKEN="+value)
 		c := mine.run("", "create", "--task", "x", "--repo", repo, "-p", project(u))
 		r := mine.plainResult(c.task(t))
 		if c.code != 0 || r.Status != workorder.StatusSuccess {
