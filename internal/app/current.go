@@ -117,7 +117,7 @@ func (b Sandboxes) ChooseRuntime(ctx context.Context, m *sandbox.Manager, s *san
 		s.Runtime = sandbox.RuntimeContainer
 	}
 	if s.Runtime == sandbox.RuntimeContainer {
-		s.Image, err = b.ContainerImage(ctx)
+		s.Image, err = containerImage(ctx, b)
 	}
 	return err
 }
@@ -140,9 +140,9 @@ func (b Sandboxes) descending(ctx context.Context) (string, error) {
 	return found.Sandbox, nil
 }
 
-// ContainerImage returns the image of a container that was created without one: that of ImageVariable, or else the
+// containerImage returns the image of a container that was created without one: that of ImageVariable, or else the
 // image of tasks with these parts, which is built if it is missing.
-func (b Sandboxes) ContainerImage(ctx context.Context, parts ...string) (string, error) {
+func containerImage(ctx context.Context, b Sandboxes, parts ...string) (string, error) {
 	if name := b.Getenv(ImageVariable); name != "" {
 		return name, nil
 	}

@@ -60,7 +60,7 @@ func (b Sandboxes) ApplyProject(ctx context.Context, s *sandbox.Spec, project, r
 	}
 	s.Box = nil
 	if s.Runtime == sandbox.RuntimeContainer && s.Image == "" {
-		if s.Image, err = b.ContainerImage(ctx, box.Parts...); err != nil {
+		if s.Image, err = containerImage(ctx, b, box.Parts...); err != nil {
 			return err
 		}
 	}

@@ -78,12 +78,12 @@ func (b Sandboxes) ToRun(ctx context.Context, name string) (sb *sandbox.Sandbox,
 	}
 	return sb, func() {
 		leave()
-		b.startRelay(ctx, sb)
+		startRelay(ctx, b, sb)
 	}, nil
 }
 
 // startRelay starts a process that outlives this one. Without a relay, commands only take longer.
-func (b Sandboxes) startRelay(ctx context.Context, sb *sandbox.Sandbox) {
+func startRelay(ctx context.Context, b Sandboxes, sb *sandbox.Sandbox) {
 	dir, err := b.StateDir()
 	if err != nil || b.Executable == nil || !sb.NeedsRelay(ctx) {
 		return
@@ -100,7 +100,7 @@ func (b Sandboxes) startRelay(ctx context.Context, sb *sandbox.Sandbox) {
 }
 
 // ServeRelay serves the connection to a sandbox until the sandbox or ctx ends, or nothing uses it for a while.
-func (b Sandboxes) ServeRelay(ctx context.Context, name string) error {
+func ServeRelay(ctx context.Context, b Sandboxes, name string) error {
 	m, err := b.Manager(false)
 	if err != nil {
 		return err

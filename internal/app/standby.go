@@ -20,7 +20,7 @@ type StandbyOptions struct {
 }
 
 // KeepStandbys keeps sandboxes that wait for tasks of a project until ctx ends, and removes them.
-func (t *Tasks) KeepStandbys(ctx context.Context, o StandbyOptions) error {
+func KeepStandbys(ctx context.Context, t *Tasks, o StandbyOptions) error {
 	boxes := &attemptRunner{t: t}
 	if err := boxes.open(); err != nil {
 		return err

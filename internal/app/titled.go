@@ -38,7 +38,7 @@ func (b Sandboxes) CreateTitled(
 	case sandbox.RuntimeContainer, sandbox.RuntimeJail:
 		s.Repo, s.Ref = top, begin
 		if s.Runtime == sandbox.RuntimeContainer {
-			s.Image, err = b.ContainerImage(ctx)
+			s.Image, err = containerImage(ctx, b)
 		}
 	default:
 		err = b.ApplyProject(ctx, &s, "", top, begin)

@@ -102,7 +102,7 @@ func (b Sandboxes) complete(ctx context.Context, r UpRequest, s *sandbox.Spec) (
 		err = b.ApplyProject(ctx, s, r.Project, r.Repo, r.Ref)
 	}
 	if err == nil && s.Runtime == sandbox.RuntimeContainer && s.Image == "" {
-		s.Image, err = b.ContainerImage(ctx)
+		s.Image, err = containerImage(ctx, b)
 	}
 	return err
 }

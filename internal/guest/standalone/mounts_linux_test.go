@@ -5,14 +5,14 @@ import (
 	"os"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/mountid"
+	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
 // A guest whose mounts are not those that the host held ends before it serves.
 func TestReadVerifiesMounts(t *testing.T) {
 	t.Parallel()
-	h, err := mountid.Hold([]mountid.Mount{{Source: t.TempDir(), Target: "/proc"}})
+	h, err := safeopen.Hold([]safeopen.Mount{{Source: t.TempDir(), Target: "/proc"}})
 	if err != nil {
 		t.Fatal(err)
 	}

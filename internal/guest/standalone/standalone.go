@@ -20,7 +20,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/nested"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/supervise"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/wireserver"
-	"github.com/sandbox-agent/sandbox-agent/internal/mountid"
+	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
@@ -73,7 +73,7 @@ func read(b []byte) (config wireserver.Config, c wire.Config, err error) {
 	if err := json.Unmarshal(b, &c); err != nil {
 		return wireserver.Config{}, c, fmt.Errorf("read the sandbox's configuration: %w", err)
 	}
-	if err := mountid.Verify(c.Mounts, c.Kernel); err != nil {
+	if err := safeopen.Verify(c.Mounts, c.Kernel); err != nil {
 		return wireserver.Config{}, c, err
 	}
 	config, err = configure(c)

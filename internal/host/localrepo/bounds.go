@@ -30,6 +30,8 @@ func bounds(ctx context.Context, path string) error {
 	return err
 }
 
+const noTreeHint = "give the working tree, not its .git directory"
+
 func find(ctx context.Context, path string) (p location, err error) {
 	top := RepoRoot(path)
 	out, err := gitOut(ctx, path, "rev-parse", "--show-object-format", "--is-shallow-repository", "--is-bare-repository",
@@ -51,7 +53,7 @@ func find(ctx context.Context, path string) (p location, err error) {
 	if !p.bare && p.gitDir != top { // a directory .git has no working tree: the error says so
 		tree, err := gitOut(ctx, path, "rev-parse", "--show-toplevel")
 		if err != nil {
-			return p, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), "give the working tree, not its .git directory")
+			return p, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), noTreeHint)
 		}
 		p.top = strings.TrimSuffix(tree, "\n")
 		if tree := resolved(p.top); tree != top {

@@ -63,7 +63,7 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 	case at.shallow:
 		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: %s", path, git.ShallowText), "")
 	case !at.bare && at.top == "":
-		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: no working tree", path), "give the working tree, not its .git directory")
+		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: no working tree", path), noTreeHint)
 	}
 	r := &Repo{Path: cmp.Or(at.top, at.gitDir), Bare: at.bare}
 	// git's short name has the prefix heads/ if a tag has the same name.

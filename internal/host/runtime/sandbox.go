@@ -7,7 +7,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/mountid"
+	"github.com/sandbox-agent/sandbox-agent/internal/safeopen"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -123,12 +123,12 @@ type Renewer interface {
 
 // Hold opens the sources of mounts, and returns a configuration with which the guest verifies them. The caller closes held when
 // the sandbox has started.
-func Hold(mounts []Mount, config wire.Config) (held *mountid.Held, verified wire.Config, err error) {
-	all := make([]mountid.Mount, len(mounts))
+func Hold(mounts []Mount, config wire.Config) (held *safeopen.Held, verified wire.Config, err error) {
+	all := make([]safeopen.Mount, len(mounts))
 	for i, m := range mounts {
-		all[i] = mountid.Mount(m)
+		all[i] = safeopen.Mount(m)
 	}
-	if held, err = mountid.Hold(all); err != nil {
+	if held, err = safeopen.Hold(all); err != nil {
 		return nil, config, fmt.Errorf("%w: %w", ErrInvalidMount, err)
 	}
 	config.Mounts, config.Kernel = held.IDs, ""

@@ -22,6 +22,8 @@ func NewCmdRelay(f *cmdutil.Factory) *cobra.Command {
 	return &cobra.Command{
 		Use: app.RelayCommand + " SANDBOX", Hidden: true, Args: cmdutil.OneSandbox,
 		Short: "Serve the connection to a sandbox (started by exec)",
-		RunE:  func(cmd *cobra.Command, args []string) error { return f.Sandboxes().ServeRelay(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return app.ServeRelay(cmd.Context(), f.Sandboxes(), args[0])
+		},
 	}
 }

@@ -71,7 +71,7 @@ all when it is stopped. It needs a Docker engine.`,
 func (o *standbyOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 	view := f.NewView(f.Stdout, true)
 	defer view.Close()
-	return o.tasks(f).KeepStandbys(ctx, app.StandbyOptions{
+	return app.KeepStandbys(ctx, o.tasks(f), app.StandbyOptions{
 		Flags: o.TaskFlags, Count: o.count, MaxAge: o.maxAge, Idle: o.idle,
 		Show: func(e workorder.Event) {
 			switch {

@@ -1,9 +1,9 @@
-// Package mountid reports whether a directory or file of this machine is the one that is mounted in a sandbox. Between
-// the moment in which the host looks at a path and the one in which an engine mounts it, another sandbox that can
-// write to a directory above may put a link in its place.
-package mountid
+package safeopen
 
 import "github.com/sandbox-agent/sandbox-agent/wire"
+
+// Between the moment in which the host looks at a path and the one in which an engine mounts it, another sandbox that can write to a
+// directory above may put a link in its place. Hold and Verify report whether what is mounted in a sandbox is what was looked at.
 
 // Mount is what is to be mounted: Host, an absolute path without links, at Inside.
 type Mount struct {

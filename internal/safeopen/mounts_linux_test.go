@@ -1,4 +1,4 @@
-package mountid
+package safeopen
 
 import (
 	"os"

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package mountid
+package safeopen
 
 import "github.com/sandbox-agent/sandbox-agent/wire"
 
