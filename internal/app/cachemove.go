@@ -131,7 +131,9 @@ func (m Machine) ImportCache(ctx context.Context, box CacheBox, repo string, in 
 			return nil, Usagef("the archive has setup caches of several repositories: leave out --repo")
 		}
 	}
-	if err := m.loadImages(ctx, be, a, show); err != nil {
+	if err := m.loadImages(ctx, be, a, show); ctx.Err() != nil {
+		return nil, interrupted(ctx)
+	} else if err != nil {
 		return nil, err
 	}
 	r := &CacheMove{Images: a.Images, Snapshots: []workorder.CacheSnapshot{}, Refused: []workorder.CacheSnapshot{}}
@@ -143,6 +145,10 @@ func (m Machine) ImportCache(ctx context.Context, box CacheBox, repo string, in 
 		}
 		return err
 	})
+	if ctx.Err() != nil {
+		_ = a.Close()
+		return r, interrupted(ctx)
+	}
 	if err = errors.Join(err, a.Close()); ExitCode(err) == workorder.ExitGeneral {
 		err = exiterr.New(workorder.ExitInvalid, err, "")
 	}
@@ -158,6 +164,10 @@ func (m Machine) ImportCache(ctx context.Context, box CacheBox, repo string, in 
 		err = exiterr.New(workorder.ExitInvalid, fmt.Errorf("%d of %d setup caches were refused", len(r.Refused), all), "")
 	}
 	return r, err
+}
+
+func interrupted(ctx context.Context) error {
+	return exiterr.New(workorder.ExitInterrupted, fmt.Errorf("import interrupted: %w", context.Cause(ctx)), "run it again: what was imported stays")
 }
 
 // step reports progress.
