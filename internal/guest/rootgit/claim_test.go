@@ -485,7 +485,7 @@ func TestEndThatArrivesLate(t *testing.T) {
 			f.Heartbeat.Stop()
 			late := remote.CopyState(f.Ledger.State)
 			late.Lease, late.Last().Status = nil, workorder.StatusError
-			commit, err := f.Ledger.Record(t.Context(), late)
+			commit, err := f.Ledger.Record(late)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -400,7 +400,7 @@ func (ls *Claimer) swap(ctx context.Context, v remoteTask, next *workorder.State
 			return false, err // Checkout reports a damaged one
 		}
 	}
-	commit, err := ls.Ledger.Record(ctx, next)
+	commit, err := ls.Ledger.Record(next)
 	if err != nil {
 		return false, err
 	}

@@ -2,13 +2,10 @@
 package evidence
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -39,7 +36,7 @@ func (sd *Uploader) Files(ctx context.Context, root fs.FS, paths []string) (comm
 	paths = slices.Clone(paths)
 	slices.Sort(paths)
 	for _, name := range slices.Compact(paths) {
-		if err := b.take(ctx, root, name); err != nil {
+		if err := b.take(root, name); err != nil {
 			return "", nil, fmt.Errorf("keep the evidence %s: %w", name, err)
 		}
 	}
@@ -52,7 +49,7 @@ func (sd *Uploader) Files(ctx context.Context, root fs.FS, paths []string) (comm
 		parent = ""
 	}
 	if commit, err = b.commit(
-		ctx, fmt.Sprintf("Evidence of task %s, attempt %d", sd.Repos.Order.TaskID, sd.Ledger.AttemptNumber()), parent,
+		fmt.Sprintf("Evidence of task %s, attempt %d", sd.Repos.Order.TaskID, sd.Ledger.AttemptNumber()), parent,
 	); err != nil {
 		return "", b.left, fmt.Errorf("keep the evidence: %w", err)
 	}
@@ -67,62 +64,46 @@ func (sd *Uploader) Files(ctx context.Context, root fs.FS, paths []string) (comm
 // fileSet collects the files for one ref, within the limits of evidence.
 type fileSet struct {
 	p       *Uploader
-	entries strings.Builder
+	entries map[string]string // blobs by name
 	bytes   int
 	files   int
 	left    []string // files that did not fit or could not be read
 }
 
 // take adds a file of root, or adds its name to left.
-func (b *fileSet) take(ctx context.Context, root fs.FS, name string) error {
+func (b *fileSet) take(root fs.FS, name string) error {
 	content, ok := evidenceFile(root, name, b.space())
 	if !ok || b.files >= maxFiles {
 		b.left = append(b.left, name)
 		return nil
 	}
-	return b.put(ctx, name, content)
+	return b.put(name, content)
 }
 
 // space returns the largest allowed size of the next file.
 func (b *fileSet) space() int { return max(0, min(MaxFile, MaxBytes-b.bytes)) }
 
 // put adds a file, whatever its size.
-func (b *fileSet) put(ctx context.Context, name, content string) error {
-	out := b.p.Repos.Outbox()
-	out.Stdin = content
-	id, err := out.Output(ctx, "hash-object", "-w", "--stdin")
+func (b *fileSet) put(name, content string) error {
+	id, err := b.p.Repos.Outbox().WriteBlob([]byte(content))
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(&b.entries, "100644 %s\t%s\x00", bytes.TrimSpace(id), name)
+	if b.entries == nil {
+		b.entries = map[string]string{}
+	}
+	b.entries[name] = id
 	b.bytes, b.files = b.bytes+len(content), b.files+1
 	return nil
 }
 
-func (b *fileSet) commit(ctx context.Context, message, parent string) (string, error) {
-	r := b.p.Repos.Outbox()
-	file := filepath.Join(b.p.Repos.Dir, "evidence-index")
-	r.Env, r.Stdin = append(r.Env, "GIT_INDEX_FILE="+file), b.entries.String()
-	_ = os.Remove(file) // of an earlier try
-	defer func() { _ = os.Remove(file) }()
-	if err := r.Run(ctx, "update-index", "-z", "--add", "--index-info"); err != nil {
-		return "", err
-	}
-	r.Stdin = ""
-	tree, err := r.Output(ctx, "write-tree")
-	if err != nil {
-		return "", err
-	}
-	args := []string{"commit-tree", "-m", message}
-	if parent != "" {
-		args = append(args, "-p", parent)
-	}
-	out, err := b.p.Repos.Outbox().Output(ctx, append(args, string(bytes.TrimSpace(tree)))...)
-	return string(bytes.TrimSpace(out)), err
+func (b *fileSet) commit(message, parent string) (string, error) {
+	return b.p.Repos.Outbox().WriteCommit(b.entries, remote.Signature, message, parent)
 }
 
 func evidenceFile(root fs.FS, name string, limit int) (content string, ok bool) {
-	if !fs.ValidPath(name) || strings.ContainsAny(name, "\x00\n") {
+	isGit := func(part string) bool { return strings.EqualFold(part, ".git") } // which no tree may have
+	if !fs.ValidPath(name) || strings.ContainsAny(name, "\x00\n") || slices.ContainsFunc(strings.Split(name, "/"), isGit) {
 		return "", false
 	}
 	st, err := fs.Stat(root, name)

@@ -32,22 +32,22 @@ func (sd *Uploader) Result(ctx context.Context, root fs.FS) (left []string, err 
 	b := &fileSet{p: sd}
 	result, err := fs.ReadFile(root, workorder.ResultFile)
 	if err == nil {
-		err = b.put(ctx, workorder.ResultFile, string(result))
+		err = b.put(workorder.ResultFile, string(result))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("keep the result: %w", err)
 	}
 	if events, ok := zipped(root, workorder.EventsFile, b.space()); !ok {
 		b.left = append(b.left, workorder.EventsFile)
-	} else if err := b.put(ctx, workorder.EventsGzip, events); err != nil {
+	} else if err := b.put(workorder.EventsGzip, events); err != nil {
 		return nil, fmt.Errorf("keep the events: %w", err)
 	}
 	for _, name := range logs(root) {
-		if err := b.take(ctx, root, name); err != nil {
+		if err := b.take(root, name); err != nil {
 			return nil, fmt.Errorf("keep %s: %w", name, err)
 		}
 	}
-	commit, err := b.commit(ctx, fmt.Sprintf("Result of task %s, attempt %d", sd.Repos.Order.TaskID, sd.Ledger.AttemptNumber()), "")
+	commit, err := b.commit(fmt.Sprintf("Result of task %s, attempt %d", sd.Repos.Order.TaskID, sd.Ledger.AttemptNumber()), "")
 	if err != nil {
 		return nil, fmt.Errorf("keep the result: %w", err)
 	}

@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -151,7 +150,7 @@ func (h *Heartbeat) Beat(ctx context.Context, made *[2]string) (over bool, err e
 			return true, nil
 		}
 	}
-	commit, err := h.sign(ctx)
+	commit, err := h.sign()
 	if err != nil {
 		commit = made[0] // the disk may be full: any other commit keeps the lease, too
 	}
@@ -164,19 +163,13 @@ func (h *Heartbeat) Beat(ctx context.Context, made *[2]string) (over bool, err e
 }
 
 // sign creates a new commit with a unique id.
-func (h *Heartbeat) sign(ctx context.Context) (string, error) {
-	tree, err := h.Repos.Outbox().Output(ctx, "mktree")
+func (h *Heartbeat) sign() (string, error) {
+	message := fmt.Sprintf("Attempt %s lives\n\n%d", h.Repos.Order.AttemptID, time.Now().UnixNano())
+	commit, err := h.Repos.Outbox().WriteCommit(nil, Signature, message, "")
 	if err != nil {
 		return "", fmt.Errorf("create a heartbeat: %w", err)
 	}
-	commit, err := h.Repos.Outbox().Output(
-		ctx, "commit-tree", "-m", fmt.Sprintf("Attempt %s lives\n\n%d", h.Repos.Order.AttemptID, time.Now().UnixNano()),
-		string(bytes.TrimSpace(tree)),
-	)
-	if err != nil {
-		return "", fmt.Errorf("create a heartbeat: %w", err)
-	}
-	return string(bytes.TrimSpace(commit)), nil
+	return commit, nil
 }
 
 // reportLost records and reports, once, that the state is another box's; nil means that the state cannot be read.

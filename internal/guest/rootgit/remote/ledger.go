@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -179,36 +178,29 @@ func (l *Ledger) Branch() string {
 }
 
 // Record creates the commit of a state, without a parent, so that a thousand saves leave one commit.
-func (l *Ledger) Record(ctx context.Context, s *workorder.State) (string, error) {
+func (l *Ledger) Record(s *workorder.State) (string, error) {
 	b, err := s.Encode()
 	if err != nil {
 		return "", err
 	}
-	commit, err := l.writeState(ctx, s.TaskID, b)
+	commit, err := l.writeState(s.TaskID, b)
 	if err != nil && l.Unreserve() {
-		commit, err = l.writeState(ctx, s.TaskID, b)
+		commit, err = l.writeState(s.TaskID, b)
 	}
 	return commit, err
 }
 
-func (l *Ledger) writeState(ctx context.Context, taskID string, b []byte) (string, error) {
+func (l *Ledger) writeState(taskID string, b []byte) (string, error) {
 	r := l.repos.Outbox()
-	r.Stdin = string(b)
-	blob, err := r.Output(ctx, "hash-object", "-w", "--stdin")
+	blob, err := r.WriteBlob(b)
 	if err != nil {
 		return "", fmt.Errorf("write task state: %w", err)
 	}
-	r.Stdin = fmt.Sprintf("100644 blob %s\t%s\n", bytes.TrimSpace(blob), workorder.StateFile)
-	tree, err := r.Output(ctx, "mktree")
+	commit, err := r.WriteCommit(map[string]string{workorder.StateFile: blob}, Signature, "State of task "+taskID, "")
 	if err != nil {
 		return "", fmt.Errorf("write task state: %w", err)
 	}
-	r.Stdin = ""
-	commit, err := r.Output(ctx, "commit-tree", "-m", "State of task "+taskID, string(bytes.TrimSpace(tree)))
-	if err != nil {
-		return "", fmt.Errorf("write task state: %w", err)
-	}
-	return string(bytes.TrimSpace(commit)), nil
+	return commit, nil
 }
 
 // ReadState reads the state from a commit in one of root's repositories.

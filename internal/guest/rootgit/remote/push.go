@@ -48,7 +48,7 @@ func (p *Pusher) Push(ctx context.Context, cs []Change, cp *workorder.Checkpoint
 		}
 		return p.Push(ctx, nil, nil, edit)
 	}
-	commit, err := p.Ledger.Record(ctx, next)
+	commit, err := p.Ledger.Record(next)
 	if err != nil {
 		// The disk has no room for a new state. The remote's state fences as well, and the work matters more.
 		if commit = led.Refs[workorder.StateRef(p.Repos.Order.TaskID)]; commit == "" || len(cs) == 0 {

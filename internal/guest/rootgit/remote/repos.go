@@ -38,7 +38,7 @@ type Repos struct {
 // Open creates mirror and outbox if they are missing, keeps the remote's refs as Before, and fetches.
 func (rs *Repos) Open(ctx context.Context) error {
 	for _, dir := range []string{rs.mirrorDir(), rs.outboxDir()} {
-		if err := initBare(ctx, dir); err != nil {
+		if err := git.InitBare(dir); err != nil {
 			return err
 		}
 	}
@@ -209,18 +209,11 @@ func (rs *Repos) keepBefore(ctx context.Context) error {
 
 // Unbundle creates the mirror with the branches of a bundle.
 func (rs *Repos) Unbundle(ctx context.Context, file string) error {
-	if err := initBare(ctx, rs.mirrorDir()); err != nil {
+	if err := git.InitBare(rs.mirrorDir()); err != nil {
 		return err
 	}
 	return rs.Mirror().Run(ctx, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--", file,
 		"+refs/heads/*:refs/heads/*")
-}
-
-func initBare(ctx context.Context, dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("create repository: %w", err)
-	}
-	return git.Repo{Dir: dir, Bare: true}.Run(ctx, "init", "--quiet", "--bare", "--template=", "--", dir)
 }
 
 // Connect makes the objects of the mirror and the work tree visible in the outbox.
@@ -261,8 +254,11 @@ func (rs *Repos) Outbox() git.Repo {
 	}}
 }
 
-// signer is the author of states and checkpoints.
-const signer = "sandbox-agent"
+// signer is the author of states and checkpoints, and Signature is it with its address.
+const (
+	signer    = "sandbox-agent"
+	Signature = signer + " <" + signer + "@localhost>"
+)
 
 // Mask replaces secrets in text that leaves the box.
 func (rs *Repos) Mask(s string) string {
