@@ -23,6 +23,20 @@ var ErrNoRevision = errors.New("no branch, tag or commit")
 // Base verifies that a run can start from ref, and returns the name of the branch or tag, or the id of the commit. An empty ref means
 // the checked-out branch, or the commit of a detached HEAD, as in most CI jobs.
 func (r *Repo) Base(ctx context.Context, ref string) (string, error) {
+	if base, known := r.bases[ref]; known {
+		return base, nil
+	}
+	base, err := r.findBase(ctx, ref)
+	if err == nil {
+		if r.bases == nil {
+			r.bases = map[string]string{}
+		}
+		r.bases[ref] = base
+	}
+	return base, err
+}
+
+func (r *Repo) findBase(ctx context.Context, ref string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
 	if r.Empty && (ref == "" || ref == r.Head) {

@@ -33,6 +33,8 @@ type Repo struct {
 	Head    string   // the checked-out branch; "" if HEAD is detached
 	Changed []string // uncommitted files relative to Path; a new directory ends in a slash
 	Empty   bool     // no commit exists
+
+	bases map[string]string // answers of Base, by ref
 }
 
 // Open inspects the repository that contains path, which may be relative or begin with ~/ or file://.
@@ -66,6 +68,19 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("open repository %s: no working tree", path), noTreeHint)
 	}
 	r := &Repo{Path: cmp.Or(at.top, at.gitDir), Bare: at.bare}
+	// It takes longest, so that the others run meanwhile.
+	type listed struct {
+		names string
+		err   error
+	}
+	status := make(chan listed, 1)
+	go func() {
+		var l listed
+		if !r.Bare {
+			l.names, l.err = gitOut(ctx, r.Path, "status", "--porcelain", "-z", "--ignore-submodules=dirty")
+		}
+		status <- l
+	}()
 	// git's short name has the prefix heads/ if a tag has the same name.
 	if head, err := gitOut(ctx, r.Path, "symbolic-ref", "--quiet", "HEAD"); err == nil {
 		r.Head, _ = strings.CutPrefix(strings.TrimSpace(head), "refs/heads/")
@@ -73,13 +88,11 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 	if _, err := gitOut(ctx, r.Path, "rev-parse", "--verify", "--quiet", "HEAD^{commit}"); err != nil {
 		r.Empty = true
 	}
-	if !r.Bare {
-		changes, err := gitOut(ctx, r.Path, "status", "--porcelain", "-z", "--ignore-submodules=dirty")
-		if err != nil {
-			return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("inspect repository %s: %w", r.Path, err), "")
-		}
-		r.Changed = changed(changes)
+	l := <-status
+	if l.err != nil {
+		return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("inspect repository %s: %w", r.Path, l.err), "")
 	}
+	r.Changed = changed(l.names)
 	return r, nil
 }
 
