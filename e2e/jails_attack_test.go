@@ -60,10 +60,10 @@ const sandboxAttempts = 29
 func (u *user) harm(program string, config []byte) string {
 	u.t.Helper()
 	dir := filepath.Join(u.dir, "harm")
-	exe, err := os.ReadFile(program)
-	if err = errors.Join(err, os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "attack"), exe, 0o755), os.WriteFile(filepath.Join(dir, "config.json"), config, 0o644)); err != nil {
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "config.json"), config, 0o644)); err != nil {
 		u.t.Fatal(err)
 	}
+	copyProgram(u.t, program, filepath.Join(dir, "attack"))
 	return dir
 }
 

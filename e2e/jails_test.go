@@ -85,6 +85,15 @@ func ofEachKind(t *testing.T, test func(t *testing.T, u *user)) {
 	}
 }
 
+// copyProgram copies a program in a process of its own. A file that this one writes may be open in a child that another test starts at
+// that moment, and cannot be run until then (text file busy).
+func copyProgram(t *testing.T, from, to string) {
+	t.Helper()
+	if err := proc.Run(t.Context(), proc.Spec{Argv: []string{"install", "-m", "755", from, to}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // plain makes the user one without any right of root, with a copy of the program that they can reach.
 func (u *user) plain() {
 	u.t.Helper()
@@ -97,14 +106,8 @@ func (u *user) plain() {
 			u.t.Error(err)
 		}
 	})
-	b, err := os.ReadFile(bin)
-	if err != nil {
-		u.t.Fatal(err)
-	}
 	u.program, u.state, u.dir = filepath.Join(dir, "sandbox-agent"), filepath.Join(dir, "state"), dir
-	if err := os.WriteFile(u.program, b, 0o755); err != nil {
-		u.t.Fatal(err)
-	}
+	copyProgram(u.t, bin, u.program)
 	if err := os.Chown(dir, plainUID, plainUID); err != nil {
 		u.t.Fatal(err)
 	}
