@@ -26,6 +26,9 @@ var (
 // ValidPackage reports whether s is the name of a distribution package, with an optional =VERSION.
 func ValidPackage(s string) bool { return packageName.MatchString(s) }
 
+// MaxStandby is the most sandboxes that wait for tasks of a project: each has memory.
+const MaxStandby = 100
+
 // Codes of problems that only project files have. They are stable.
 const (
 	codeEmpty       = "empty-file"
@@ -36,7 +39,6 @@ const (
 
 const (
 	maxPort    = 65535
-	maxStandby = 100           // each has memory while it waits
 	maxMinutes = 365 * 24 * 60 // a year, and fits into a time.Duration
 )
 
@@ -242,7 +244,7 @@ func definition() *schema {
 			Pattern: imageRef, Rule: "an image reference such as name:tag",
 		}},
 		{Name: "standby", Schema: &schema{
-			Kind: yamlkeys.Integer, Max: maxStandby,
+			Kind: yamlkeys.Integer, Max: MaxStandby,
 			Doc: "How many sandboxes `sandbox-agent standby` keeps booted for the next tasks. Default: 1.", Examples: []string{"2"},
 		}},
 		{Name: "push_interval", Schema: &schema{

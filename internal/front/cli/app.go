@@ -56,8 +56,8 @@ func Main(ctx context.Context, f *cmdutil.Factory, args []string) int {
 	}
 	code := app.ExitCode(err)
 	if code == workorder.ExitGeneral {
-		if by := app.SignalCode(err); by != 0 {
-			code = by
+		if by := app.SignalCode(err); by != 0 { // what the signal interrupted is of no interest
+			code, err = by, errors.New("interrupted")
 		}
 	}
 	printError(f, err, code, wantsJSON(cmd))

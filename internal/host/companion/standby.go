@@ -112,7 +112,7 @@ func (s Standbys) Remove(ctx context.Context, b runtime.Instance) error {
 	return s.Engine.Remove(ctx, b.ID)
 }
 
-// RemoveAll removes the waiting boxes of a owner.
+// RemoveAll removes the waiting boxes of an owner.
 func (s Standbys) RemoveAll(ctx context.Context, owner string) error {
 	boxes, err := s.Engine.Instances(ctx, map[string]string{workorder.LabelStandbyOwner: owner})
 	errs := []error{err}
@@ -142,7 +142,7 @@ func Kept(b runtime.Instance) bool {
 	return json.Unmarshal([]byte(b.Labels[workorder.LabelStandbyOwner]), &p) == nil && p.Alive()
 }
 
-// outlive removes the standbys of a owner after its end, however it ended.
+// outlive removes the standbys of an owner after its end, however it ended.
 func outlive(ctx context.Context, s Standbys, owner string) error {
 	for Kept(runtime.Instance{Labels: map[string]string{workorder.LabelStandbyOwner: owner}}) {
 		select {

@@ -116,6 +116,9 @@ func (c *Collector) Run(ctx context.Context) ([]runtime.GCAction, error) {
 			c.removeOrphans(ctx, b)
 		}
 	}
+	for _, id := range c.Store.Unbegun(time.Now().Add(-runtime.NeverStarted)) {
+		c.do(ctx, runtime.GCForgetTask, id, func(context.Context) error { return c.Store.RemoveUnbegun(id) })
+	}
 	if c.Volumes != nil {
 		c.volumes(ctx)
 	}

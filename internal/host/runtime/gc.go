@@ -18,6 +18,7 @@ const (
 	GCCollect      GCKind = "collect"       // the result of a box, and remove the box
 	GCMend         GCKind = "mend"          // the record of a task whose output a killed command was moving
 	GCRemoveBox    GCKind = "remove box"    // an ended box that is not kept
+	GCForgetTask   GCKind = "forget task"   // one that never began
 	GCEndCompanion GCKind = "end companion" // of an ended task
 	GCRemoveVolume GCKind = "remove volume" // without a container
 	GCRemoveImage  GCKind = "remove image"

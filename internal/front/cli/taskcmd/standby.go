@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
+	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -30,7 +31,7 @@ func NewCmdStandby(f *cmdutil.Factory) *cobra.Command {
 in force in them, the services are healthy, and the repository is there; then
 they are paused. They have no secret. 'create' takes one that fits, which saves
 most of the time until the agent starts, and another takes its place. A task
-that needs another image, network, service or limit starts as without them.
+that needs another image, network, service or limit starts a sandbox of its own.
 
 It replaces sandboxes that are too old or no longer fit the project, and removes
 all when it is stopped. It needs a Docker engine.`,
@@ -41,8 +42,11 @@ all when it is stopped. It needs a Docker engine.`,
 			if err := o.read(cmd.Flags(), f.Getenv); err != nil {
 				return err
 			}
-			if o.count < 0 || o.maxAge < 0 || o.idle < 0 {
-				return app.Usagef("--count, --max-age and --idle must not be negative")
+			if cmd.Flags().Changed("count") && (o.count < 1 || o.count > projects.MaxStandby) {
+				return app.Usagef("--count must be from 1 to %d", projects.MaxStandby)
+			}
+			if o.maxAge < 0 || o.idle < 0 {
+				return app.Usagef("--max-age and --idle must not be negative")
 			}
 			return o.do(cmd.Context(), f)
 		},
