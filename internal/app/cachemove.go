@@ -167,7 +167,8 @@ func (m Machine) ImportCache(ctx context.Context, box CacheBox, repo string, in 
 }
 
 func interrupted(ctx context.Context) error {
-	return exiterr.New(workorder.ExitInterrupted, fmt.Errorf("import interrupted: %w", context.Cause(ctx)), "run it again: what was imported stays")
+	return exiterr.New(workorder.ExitInterrupted, fmt.Errorf("import interrupted: %w", context.Cause(ctx)),
+		"run it again: what was imported stays")
 }
 
 // step reports progress.
