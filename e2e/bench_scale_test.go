@@ -64,7 +64,8 @@ func seconds(d time.Duration) float64 { return d.Seconds() }
 func scaleOfBoxes(t *testing.T, row scaleRow) {
 	t.Helper()
 	u := newUser(t)
-	project := u.project("name: scale\nservices:\n  redis: {image: " + redisImage + "}\nharness: {name: command, command: \"echo at-work; sleep 120\"}\n")
+	project := u.project("name: scale\nservices:\n  redis: {image: " + redisImage + "}\n" +
+		"harness: {name: command, command: \"echo at-work; sleep 120\"}\n")
 	start := func() (first time.Duration, s *started) {
 		began := time.Now()
 		s = u.start("", "create", "--repo", u.repo(map[string]string{"a": "1"}), "--project", project, "--task", "wait")
@@ -91,7 +92,8 @@ func scaleOfBoxes(t *testing.T, row scaleRow) {
 	time.Sleep(5 * time.Second)
 	memory, disk, size := 0, int64(0), int64(1)
 	for _, r := range runs {
-		boxes, err := eng.ContainerList(t.Context(), container.ListOptions{Size: true, Filters: filters.NewArgs(filters.Arg("label", workorder.LabelTask+"="+r.task()))})
+		of := filters.NewArgs(filters.Arg("label", workorder.LabelTask+"="+r.task()))
+		boxes, err := eng.ContainerList(t.Context(), container.ListOptions{Size: true, Filters: of})
 		if err != nil || len(boxes) != 1 {
 			t.Fatalf("%d boxes, %v", len(boxes), err)
 		}
@@ -100,7 +102,8 @@ func scaleOfBoxes(t *testing.T, row scaleRow) {
 	}
 	const mib, percent = 1024, 0.01
 	row("our programs' memory in a box whose agent waits, the largest (PSS); aim 40 MiB", "MiB", float64(memory)/mib, 40, 1)
-	row("a box's own files while its agent waits, the largest, besides its engine's volume; 1 % of the image", "MB", float64(disk)/1e6, float64(size)*percent/1e6, 1)
+	row("a box's own files while its agent waits, the largest, besides its engine's volume; 1 % of the image", "MB",
+		float64(disk)/1e6, float64(size)*percent/1e6, 1)
 	for _, r := range runs {
 		u.run("", "stop", r.task())
 		r.wait()
@@ -161,8 +164,8 @@ func scaleOfJails(t *testing.T, m *sandbox.Manager, row scaleRow) {
 		jails, took = append(jails, sb), append(took, d)
 	}
 	const end = 10
-	row(fmt.Sprintf("a jail and its first command beside %d others; beside none", scaleJails-end), "ms", 1000*seconds(median(took[len(took)-end:])),
-		1000*seconds(median(took[:end])), 1.5)
+	row(fmt.Sprintf("a jail and its first command beside %d others; beside none", scaleJails-end), "ms",
+		1000*seconds(median(took[len(took)-end:])), 1000*seconds(median(took[:end])), 1.5)
 	for _, sb := range jails {
 		if err := sb.Remove(ctx, sandbox.RemoveOptions{}); err != nil {
 			t.Error(err)

@@ -287,7 +287,8 @@ func (b *bench) print() {
 		if aim != "" {
 			aim += map[bool]string{true: " met", false: " MISSED"}[met]
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.2f\t%s\n", label, ms(median(all)), ms(all[0]), ms(all[len(all)-1]), float64(median(all))/float64(floor), aim)
+		mid := median(all)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.2f\t%s\n", label, ms(mid), ms(all[0]), ms(all[len(all)-1]), float64(mid)/float64(floor), aim)
 	}
 	row := func(label, name string) { line(label, name, "", true) }
 	floors := func(label, name string, most float64) {

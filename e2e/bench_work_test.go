@@ -25,15 +25,20 @@ var workloads = []struct{ name, prepare, script string }{
 	{"npm: clone, install, test (fastq 1.17)", "", "rm -rf w && git clone -q $T/src/fastq w && cd w && npm ci --silent && npm test"},
 	{
 		"Go: clone, download, vet, test (zap 1.27)", "",
-		"rm -rf w && git clone -q $T/src/zap w && cd w && go mod download && go vet ./... && go test -count=1 ./zapcore/... ./buffer/... ./internal/...",
+		"rm -rf w && git clone -q $T/src/zap w && cd w && go mod download && go vet ./... && " +
+			"go test -count=1 ./zapcore/... ./buffer/... ./internal/...",
 	},
 	{"npm ci of fastq's tools", "rm -rf w && git clone -q $T/src/fastq w", "cd w && rm -rf node_modules && npm ci --silent"},
 	{
 		"git status in 50,000 files",
-		"[ -d many ] || { git init -q many && cd many && seq -f d%g 1 500 | xargs mkdir && for d in d*; do seq -f $d/f%g 1 100; done | xargs -n 2000 touch && git add .; }",
+		"[ -d many ] || { git init -q many && cd many && seq -f d%g 1 500 | xargs mkdir && " +
+			"for d in d*; do seq -f $d/f%g 1 100; done | xargs -n 2000 touch && git add .; }",
 		"cd many && git status --porcelain | wc -l",
 	},
-	{"write and remove 10,000 files", "", "mkdir -p f && cd f && seq 1 10000 | xargs -n 500 sh -c 'for i; do echo $i >$i; done' sh && cd .. && rm -rf f"},
+	{
+		"write and remove 10,000 files", "",
+		"mkdir -p f && cd f && seq 1 10000 | xargs -n 500 sh -c 'for i; do echo $i >$i; done' sh && cd .. && rm -rf f",
+	},
 }
 
 // place is where the work is done. All have the same tools and sources below T, and caches of their own.
