@@ -37,7 +37,7 @@ func RelayPossible(ctx context.Context, path string) bool {
 	if len(path) > maxSocket {
 		return false
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+	conn, err := (&net.Dialer{Timeout: relayTime}).DialContext(ctx, "unix", path) // a stopped relay accepts none
 	if err != nil {
 		return true
 	}

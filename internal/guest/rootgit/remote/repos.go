@@ -65,13 +65,11 @@ func (rs *Repos) Open(ctx context.Context) error {
 
 // mayHaveRefs reports whether the remote has refs of the task, or does not answer.
 func (rs *Repos) mayHaveRefs(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
 	patterns := []string{workorder.TaskRefs(rs.Order.TaskID) + "*", rs.ownBranch() + "*"}
 	if b := rs.Order.TargetBranch; b != "" {
 		patterns = append(patterns, workorder.BranchRef(b))
 	}
-	out, err := rs.authed(rs.Mirror()).Output(ctx, append([]string{"ls-remote", "--quiet", "--refs", "--", rs.Order.CloneURL}, patterns...)...)
+	out, err := rs.lsRemote(ctx, patterns)
 	return err != nil || len(out) > 0
 }
 
@@ -323,11 +321,15 @@ func (rs *Repos) RemoteRefs(ctx context.Context, branch string) (map[string]stri
 
 // ListRefs queries the remote for the task's refs that match the patterns.
 func (rs *Repos) ListRefs(ctx context.Context, branch string, patterns ...string) (map[string]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	out, err := rs.authed(rs.Mirror()).Output(ctx, append([]string{"ls-remote", "--quiet", "--refs", "--", rs.Order.CloneURL}, patterns...)...)
+	out, err := rs.lsRemote(ctx, patterns)
 	if err != nil {
 		return nil, err
 	}
 	return TaskRefs(out, rs.Order.TaskID, branch), nil
+}
+
+func (rs *Repos) lsRemote(ctx context.Context, patterns []string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	return rs.authed(rs.Mirror()).Output(ctx, append([]string{"ls-remote", "--quiet", "--refs", "--", rs.Order.CloneURL}, patterns...)...)
 }
