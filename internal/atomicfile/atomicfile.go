@@ -6,12 +6,20 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 )
 
-// Write replaces the file at path. A file may have one writer at a time: the new content is in path.new until it is complete. After an
-// error, the old file is as it was, and path.new may stay until the next call.
+// Part returns the file that holds the new content of path until it is complete. Its name begins with a dot, so that a reader of the
+// directory can skip what a killed writer left.
+func Part(path string) string {
+	dir, name := filepath.Split(path)
+	return dir + "." + name + ".new"
+}
+
+// Write replaces the file at path. A file may have one writer at a time. After an error, the old file is as it was, and Part(path) may
+// stay until the next call.
 func Write(path string, b []byte, mode fs.FileMode) error {
-	part := path + ".new"
+	part := Part(path)
 	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err

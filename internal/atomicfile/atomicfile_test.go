@@ -26,7 +26,7 @@ func TestWrite(t *testing.T) {
 		t.Errorf("left over: %v, %v", all, err)
 	}
 	// A disk without room.
-	if err := os.Symlink("/dev/full", path+".new"); err != nil {
+	if err := os.Symlink("/dev/full", Part(path)); err != nil {
 		t.Fatal(err)
 	}
 	if err := Write(path, []byte("more"), 0o644); err == nil {

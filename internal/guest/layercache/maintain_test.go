@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/atomicfile"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -291,12 +292,15 @@ func TestLeftovers(t *testing.T) {
 	seed := imageStore{a.seed()}
 	litter := func() {
 		a.write("x", seed.meta("layerdb", "tmp", "abc", "diff"))
-		a.write("x", seed.meta("imagedb", "content", "sha256", ".new-1"))
-		a.write("x", seed.meta(".new-2"))
+		a.write("x", atomicfile.Part(seed.config("abc")))
+		a.write("x", atomicfile.Part(seed.meta("repositories.json")))
 		a.write("x", seed.layers("norecord", "diff", "file"))
-		a.write("x", seed.layers(seed.cacheID(digest("base")), ".new-3"))
+		a.write("x", atomicfile.Part(seed.layers(seed.cacheID(digest("base")), "lower")))
 	}
 	litter()
+	if all := listed(t, dir).Images; len(all) != 1 || all[0].Problem != "" {
+		t.Errorf("with a partly written image: %+v", all)
+	}
 	a.declares("two:1", "two")
 	a.publish1(1)
 	if err := upkeep(dir).each(func(c *Cache, _ string) error {

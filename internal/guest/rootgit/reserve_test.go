@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/atomicfile"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -18,7 +19,7 @@ func TestFullDiskAndTheLedger(t *testing.T) {
 	if st, err := os.Stat(filepath.Join(f.Repos.Dir, "reserve")); err != nil || st.Size() < 1<<20 {
 		t.Fatalf("nothing is reserved: %v", err)
 	}
-	if err := os.Symlink("/dev/full", filepath.Join(f.Repos.Dir, "ledger.json")+".new"); err != nil {
+	if err := os.Symlink("/dev/full", atomicfile.Part(filepath.Join(f.Repos.Dir, "ledger.json"))); err != nil {
 		t.Fatal(err)
 	}
 	f.commit(t, "a")
@@ -33,7 +34,7 @@ func TestFullDiskAndTheLedger(t *testing.T) {
 		t.Errorf("events %+v", f.seen())
 	}
 	f.Heartbeat.Stop()
-	if err := os.Remove(filepath.Join(f.Repos.Dir, "ledger.json") + ".new"); err != nil {
+	if err := os.Remove(atomicfile.Part(filepath.Join(f.Repos.Dir, "ledger.json"))); err != nil {
 		t.Fatal(err)
 	}
 	r := f.rescue(t)
