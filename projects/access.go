@@ -15,8 +15,8 @@ func secrets() *schema {
 	for _, u := range workorder.SecretUses() {
 		uses = append(uses, string(u))
 	}
-	const doc = "env://VARIABLE, file://PATH (relative to this file, ~ allowed), cmd://COMMAND, or for a key of models " +
-		"login://HARNESS, the login of its program on this machine."
+	const doc = "env://VARIABLE, file://PATH (relative to this file, ~ allowed), cmd://COMMAND, op://VAULT/ITEM/FIELD (1Password's op), " +
+		"vault://PATH.FIELD (HashiCorp's vault), or for a key of models login://HARNESS, the login of its program on this machine."
 	from := func() *schema {
 		return &schema{Kind: yamlkeys.Text, Doc: doc, Check: checkSecret, Examples: []string{
 			"env://STRIPE_KEY",

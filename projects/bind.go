@@ -133,10 +133,15 @@ func bindSecrets(root *value, dir, home string) []Secret {
 		s := Secret{Name: f.Name, Optional: f.Get("optional").Bool(), Use: secretUse(f.Name, f.Value, named)}
 		for _, from := range placesOf(f.Value) {
 			scheme, target, _ := strings.Cut(from.Text, "://")
-			if scheme == SecretFile {
-				target = git.AbsPath(target, dir, home)
+			r := Ref{Scheme: scheme, Target: target}
+			switch {
+			case scheme == SecretFile:
+				r.Target = git.AbsPath(target, dir, home)
+			case secretTools[scheme] != "":
+				r.Scheme, r.Tool = SecretCmd, scheme
+				r.Target, _ = readSecret(scheme, target)
 			}
-			s.From = append(s.From, Ref{scheme, target})
+			s.From = append(s.From, r)
 		}
 		all = append(all, s)
 	}

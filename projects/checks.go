@@ -117,10 +117,34 @@ const (
 	SecretLogin = "login" // the login of a harness's program on the host
 )
 
+// secretTools are the schemes that stand for a command of the tool with that name, with the form of their references.
+var secretTools = map[string]string{"op": "op://VAULT/ITEM/FIELD", "vault": "vault://PATH.FIELD"}
+
+// readSecret returns the command by which a secret's tool reads a reference; ok is false for one of another form.
+func readSecret(tool, target string) (command string, ok bool) {
+	switch tool {
+	case "op":
+		const parts = 3 // with a section, there are more
+		return text.Shell("op", "read", "op://"+target), len(strings.FieldsFunc(target, func(r rune) bool { return r == '/' })) >= parts
+	case "vault":
+		path, field := target, "value"
+		if i := strings.LastIndexByte(target, '.'); i > 0 {
+			path, field = target[:i], target[i+1:]
+		}
+		return text.Shell("vault", "kv", "get", "-field="+field, path), field != "" && !strings.HasPrefix(path, "-")
+	}
+	return "", false
+}
+
 func checkSecret(d *decoder, v *value) {
 	name, _, _ := strings.Cut(strings.TrimPrefix(v.Path, yamlkeys.InSecrets), ".")
 	scheme, target, ok := strings.Cut(v.Text, "://")
 	switch {
+	case ok && secretTools[scheme] != "":
+		if _, ok := readSecret(scheme, target); !ok {
+			d.Hide(v.Text)
+			d.Report(v.Node, yamlkeys.CodeValue, "write "+secretTools[scheme], "secret %s is not a reference of %s", name, scheme)
+		}
 	case !ok || !slices.Contains([]string{SecretEnv, SecretFile, SecretCmd, SecretLogin}, scheme):
 		// The value may be the secret itself: do not print it.
 		d.Hide(v.Text)

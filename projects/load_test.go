@@ -339,3 +339,34 @@ func TestRepoTransport(t *testing.T) {
 		}
 	}
 }
+
+// References of tools are commands, whose words the shell does not read.
+func TestSecretTools(t *testing.T) {
+	t.Parallel()
+	for ref, want := range map[string]string{
+		"op://vault/it em/field":             "op read 'op://vault/it em/field'",
+		"op://v/i/section/f?attribute=otp":   "op read 'op://v/i/section/f?attribute=otp'",
+		"op://v/i/$(id)":                     "op read 'op://v/i/$(id)'",
+		"vault://secret/data.token":          "vault kv get -field=token secret/data",
+		"vault://secret/data.v1.it's":        `vault kv get '-field=it'\''s' secret/data.v1`,
+		"vault://secret/data":                "vault kv get -field=value secret/data",
+		"op://v/i":                           "",
+		"op://":                              "",
+		"vault://-address=http://x/secret.t": "",
+		"vault://secret/data.":               "",
+	} {
+		p, err := projects.Parse("x.yaml", []byte("name: x\nsecrets:\n  A: \""+ref+"\"\n"), projects.LoadOptions{})
+		switch {
+		case want == "" && err == nil:
+			t.Errorf("%s is taken as %v", ref, p.Secrets)
+		case want == "":
+		case err != nil:
+			t.Errorf("%s: %v", ref, err)
+		default:
+			tool, _, _ := strings.Cut(ref, "://")
+			if d := cmp.Diff([]projects.Ref{{Scheme: projects.SecretCmd, Target: want, Tool: tool}}, p.Secrets[0].From); d != "" {
+				t.Errorf("%s: %s", ref, d)
+			}
+		}
+	}
+}

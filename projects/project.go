@@ -105,6 +105,7 @@ type Secret struct {
 type Ref struct {
 	Scheme string // SecretEnv, SecretFile, SecretCmd or SecretLogin
 	Target string // a variable, an absolute path, a shell command, or a harness
+	Tool   string // the program of the command for a reference such as op://, or ""
 }
 
 func (r Ref) String() string { return r.Scheme + "://" + r.Target }

@@ -130,6 +130,8 @@ func TestAbsent(t *testing.T) {
 		{[]projects.Ref{env1("SRC")}, nil},
 		{[]projects.Ref{file1(file)}, nil},
 		{[]projects.Ref{{Scheme: projects.SecretCmd, Target: "touch " + file + ".ran; false"}}, nil},
+		{[]projects.Ref{{Scheme: projects.SecretCmd, Target: "true", Tool: "no-such-tool"}}, []string{" S: ", "no-such-tool"}},
+		{[]projects.Ref{{Scheme: projects.SecretCmd, Target: "true", Tool: "no-such-tool"}, file1(file)}, nil},
 		{[]projects.Ref{env1("ABSENT")}, []string{" S: ", " ABSENT "}},
 		{[]projects.Ref{file1(file + ".absent")}, []string{" S: ", file + ".absent"}},
 		{[]projects.Ref{env1("ABSENT"), file1(file)}, nil},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,6 +39,8 @@ func CheckAvailable(getenv func(string) string, s projects.Secret) error {
 			err = isFile(from.Target)
 		case projects.SecretLogin:
 			_, err = agentlogin.Read(getenv, from.Target, s.Name, time.Now())
+		case projects.SecretCmd:
+			err = isInstalled(from.Tool)
 		}
 		if err == nil {
 			return nil
@@ -62,6 +65,17 @@ func noneOf(s projects.Secret, errs []error) error {
 func isSet(getenv func(string) string, name string) error {
 	if getenv(name) == "" {
 		return fmt.Errorf("environment variable %s is not set", name)
+	}
+	return nil
+}
+
+// isInstalled returns an error for a tool that is not on PATH. A command of the user's own has no tool.
+func isInstalled(tool string) error {
+	if tool == "" {
+		return nil
+	}
+	if _, err := exec.LookPath(tool); err != nil {
+		return fmt.Errorf("%s:// is read with %s, which is not installed", tool, tool)
 	}
 	return nil
 }
@@ -131,6 +145,9 @@ func (f *Finder) secret(ctx context.Context, name string, from projects.Ref, dir
 		}
 		return notEmpty(string(b))
 	case projects.SecretCmd:
+		if err := isInstalled(from.Tool); err != nil {
+			return "", err
+		}
 		ctx, cancel := context.WithTimeout(ctx, helperTimeout)
 		defer cancel()
 		argv := []string{"sh", "-c", from.Target}

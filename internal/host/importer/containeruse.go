@@ -15,7 +15,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
 	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
-	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -165,16 +164,8 @@ var rootOnly = lazyregexp.New(`\b(?:apt|apt-get|dpkg|apk|dnf|yum)\s+\S`)
 
 // reference converts a secret to a reference of project files.
 func (d *document) reference(v string) string {
-	switch scheme, rest, _ := strings.Cut(v, "://"); scheme {
-	case "op":
-		return "cmd://" + text.Shell("op", "read", v)
-	case "vault":
-		path, field, ok := strings.Cut(rest, ".")
-		if !ok {
-			path, field = rest, "value"
-		}
-		return "cmd://" + text.Shell("vault", "kv", "get", "-field="+field, path)
-	case "env", "file":
+	switch scheme, _, _ := strings.Cut(v, "://"); scheme {
+	case "env", "file", "op", "vault":
 		return v
 	}
 	d.note("a secret is written as a value: store it elsewhere and put a reference here")

@@ -61,6 +61,7 @@ func TestAsks(t *testing.T) {
 		"a key to another server":               {yaml: "harness: opencode\nsecrets: {OPENAI_API_KEY: env://ANTHROPIC_API_KEY}\n", want: []string{"secrets.OPENAI_API_KEY"}},
 		"another variable under a key's name":   {yaml: "secrets: {ANTHROPIC_API_KEY: env://AWS_SECRET_ACCESS_KEY}\n", want: []string{"secrets.ANTHROPIC_API_KEY"}},
 		"a variable":                            {yaml: "secrets: {DB: env://DATABASE_URL}\n", want: []string{"secrets.DB"}},
+		"a command of a tool":                   {yaml: "secrets: {ANTHROPIC_API_KEY: op://v/i/f}\n", want: []string{"secrets.ANTHROPIC_API_KEY"}},
 		"a command":                             {yaml: "secrets: {ANTHROPIC_API_KEY: cmd://touch marker}\n", want: []string{"secrets.ANTHROPIC_API_KEY"}},
 		"a file":                                {yaml: "secrets: {ANTHROPIC_API_KEY: file://~/.ssh/id_rsa}\n", want: []string{"secrets.ANTHROPIC_API_KEY"}},
 		"a login of this machine":               {yaml: "secrets: {CLAUDE_CODE_OAUTH_TOKEN: login://claude-code}\n", want: []string{"secrets.CLAUDE_CODE_OAUTH_TOKEN"}},

@@ -151,8 +151,8 @@ func newProjectImportCmd(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "import [FILE]", Short: "Write a project file from container-use's settings",
 		Long: `Converts .container-use/environment.json of the current directory, or another
-such file: setup, services, variables, and references to secrets. References to
-op:// and vault:// become commands. It prints what has no counterpart.`,
+such file: setup, services, variables, and references to secrets. It prints what
+has no counterpart.`,
 		Example: `  sandbox-agent project import
   sandbox-agent project import path/to/environment.json --print`,
 		Args:              cmdutil.Args(0, 1, "at most one file", "see `sandbox-agent project import --help`"),
