@@ -88,7 +88,7 @@ func (in *instance) usable() error {
 	if !in.foreign {
 		return nil
 	}
-	return fmt.Errorf("sandbox %s: %w", in.spec.Name, belongs(in.owner))
+	return fmt.Errorf("sandbox %s: %w", in.spec.Name, in.c.belongs(in.owner))
 }
 
 func (in *instance) incomplete() error {

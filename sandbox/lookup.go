@@ -59,7 +59,7 @@ func (l *lookup) find(ctx context.Context, name string) (*instance, error) {
 	switch {
 	case own != nil && other != nil && l.allUsers:
 		return nil, &kindError{ErrOtherOwner, fmt.Errorf("sandbox %s: ambiguous: one of this state directory, runtime %s, and another: %w",
-			name, own.spec.Runtime, belongs(other.owner))}
+			name, own.spec.Runtime, l.belongs(other.owner))}
 	case own != nil && own.damaged != nil:
 		return nil, fmt.Errorf("sandbox %s: %w", name, own.damaged)
 	case own != nil:
@@ -69,7 +69,7 @@ func (l *lookup) find(ctx context.Context, name string) (*instance, error) {
 	case err != nil:
 		return nil, fmt.Errorf("sandbox %s: %w", name, err)
 	case other != nil:
-		return nil, &kindError{ErrNotFound, fmt.Errorf("sandbox %s: not found in this state directory: %w", name, belongs(other.owner))}
+		return nil, &kindError{ErrNotFound, fmt.Errorf("sandbox %s: not found in this state directory: %w", name, l.belongs(other.owner))}
 	}
 	return nil, fmt.Errorf("sandbox %s: %w", name, ErrNotFound)
 }
@@ -152,13 +152,18 @@ func (l *lookup) clash(ctx context.Context, name string, err error) error {
 	case own != nil && own.damaged != nil:
 		return errors.Join(err, own.damaged)
 	case own == nil && other != nil:
-		return fmt.Errorf("%w: %w", err, belongs(other.owner))
+		return fmt.Errorf("%w: %w", err, l.belongs(other.owner))
 	}
 	return err
 }
 
 // belongs returns an ErrOtherOwner that names the owner.
-func belongs(owner string) error { return fmt.Errorf("%w: %s", ErrOtherOwner, ownerDir(owner)) }
+func (rs *records) belongs(owner string) error {
+	if ownerDir(owner) == rs.state {
+		return fmt.Errorf("%w that was at the same path, %s, and was moved or deleted", ErrOtherOwner, rs.state)
+	}
+	return fmt.Errorf("%w: %s", ErrOtherOwner, ownerDir(owner))
+}
 
 // ownerDir is the path of an owner's state directory at its first use.
 func ownerDir(owner string) string {

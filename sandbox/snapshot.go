@@ -190,7 +190,7 @@ func (l *lookup) snapshot(ctx context.Context, sandbox, name string) (Snapshot, 
 	case i < 0:
 		return Snapshot{}, fmt.Errorf("%s: %w", what, ErrNotFound)
 	case all[i].owner != owner: // the name is unique on the engine
-		return Snapshot{}, fmt.Errorf("%s: %w", what, belongs(all[i].owner))
+		return Snapshot{}, fmt.Errorf("%s: %w", what, l.belongs(all[i].owner))
 	}
 	return all[i], nil
 }

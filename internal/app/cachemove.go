@@ -45,7 +45,14 @@ func (m Machine) CacheRepo(ctx context.Context, project, dir, repo string, box *
 }
 
 // ExportCache writes the setup caches of a repository, or all if repo is "", and the images that they were made with.
-func (m Machine) ExportCache(ctx context.Context, box CacheBox, repo string, w io.Writer, show func(workorder.Event)) (*CacheMove, error) {
+func (m Machine) ExportCache(
+	ctx context.Context, box CacheBox, repo string, w io.Writer, show func(workorder.Event),
+) (r *CacheMove, err error) {
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			err = interrupted(ctx, "export", "run it again: an archive is written only when it is whole")
+		}
+	}()
 	rep, err := m.KeepCache(ctx, box, workorder.CacheList, workorder.CacheRequest{}, nil, show)
 	if err != nil {
 		return nil, err
@@ -58,7 +65,7 @@ func (m Machine) ExportCache(ctx context.Context, box CacheBox, repo string, w i
 	if err != nil {
 		return nil, err
 	}
-	r := &CacheMove{Images: []workorder.Image{}, Refused: []workorder.CacheSnapshot{}}
+	r = &CacheMove{Images: []workorder.Image{}, Refused: []workorder.CacheSnapshot{}}
 	var ids []string
 	lineages := map[string][]workorder.Image{}
 	for _, s := range rep.Snapshots {
@@ -132,7 +139,7 @@ func (m Machine) ImportCache(ctx context.Context, box CacheBox, repo string, in 
 		}
 	}
 	if err := m.loadImages(ctx, be, a, show); ctx.Err() != nil {
-		return nil, interrupted(ctx)
+		return nil, interrupted(ctx, "import", importAgain)
 	} else if err != nil {
 		return nil, err
 	}
@@ -147,7 +154,7 @@ func (m Machine) ImportCache(ctx context.Context, box CacheBox, repo string, in 
 	})
 	if ctx.Err() != nil {
 		_ = a.Close()
-		return r, interrupted(ctx)
+		return r, interrupted(ctx, "import", importAgain)
 	}
 	if err = errors.Join(err, a.Close()); ExitCode(err) == workorder.ExitGeneral {
 		err = exiterr.New(workorder.ExitInvalid, err, "")
@@ -166,9 +173,10 @@ func (m Machine) ImportCache(ctx context.Context, box CacheBox, repo string, in 
 	return r, err
 }
 
-func interrupted(ctx context.Context) error {
-	return exiterr.New(workorder.ExitInterrupted, fmt.Errorf("import interrupted: %w", context.Cause(ctx)),
-		"run it again: what was imported stays")
+const importAgain = "run it again: what was imported stays"
+
+func interrupted(ctx context.Context, what, next string) error {
+	return exiterr.New(workorder.ExitInterrupted, fmt.Errorf("%s interrupted: %w", what, context.Cause(ctx)), next)
 }
 
 // step reports progress.

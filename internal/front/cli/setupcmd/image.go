@@ -3,6 +3,7 @@ package setupcmd
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -60,7 +61,7 @@ func buildImage(ctx context.Context, f *cmdutil.Factory, with []string, rebuild,
 		return err
 	}
 	if asJSON {
-		return f.JSON(img)
+		return json.NewEncoder(f.Stdout).Encode(img)
 	}
 	fmt.Fprintln(f.Stdout, img.Name)
 	return nil
