@@ -31,6 +31,8 @@ import (
 const (
 	pingTimeout = 10 * time.Second // bounds the first contact: the socket's process may hang
 	listTimeout = 30 * time.Second // bounds a list of containers: a loaded engine takes seconds
+	// refreshTimeout bounds what is asked about each, and is short beside the bounds of those who ask for a list.
+	refreshTimeout = 5 * time.Second
 	// createTimeout bounds creating or starting a container, which takes seconds on a loaded machine.
 	createTimeout = 2 * time.Minute
 	removeTimeout = 30 * time.Second // of a cleanup
@@ -51,8 +53,8 @@ type api struct {
 	c    *client.Client
 	host string
 	// Limits of requests by their type.
-	listTime, answerTime, createTime time.Duration
-	passing                          sync.WaitGroup // of orders that the engine may still pass on
+	listTime, refreshTime, answerTime, createTime time.Duration
+	passing                                       sync.WaitGroup // of orders that the engine may still pass on
 }
 
 var _ runtime.Runtime = (*Engine)(nil)
@@ -78,7 +80,7 @@ func New(getenv func(string) string) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up engine client: %w", err)
 	}
-	return &Engine{api{c: c, host: c.DaemonHost(), listTime: listTimeout, answerTime: answerTimeout, createTime: createTimeout}}, nil
+	return &Engine{api{c: c, host: c.DaemonHost(), listTime: listTimeout, refreshTime: refreshTimeout, answerTime: answerTimeout, createTime: createTimeout}}, nil
 }
 
 // Host returns the engine's address, without contacting it.
@@ -303,9 +305,12 @@ func (e *Engine) Instances(ctx context.Context, labels map[string]string) ([]run
 			continue
 		}
 		if b.Running() {
-			if err := e.refresh(ctx, &b); cerrdefs.IsNotFound(err) {
-				continue // it was removed meanwhile
-			} else if err != nil {
+			err := e.refresh(ctx, &b)
+			switch {
+			case cerrdefs.IsNotFound(err): // it was removed meanwhile
+				continue
+			case err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded): // busy with this one: it stays as listed
+			case err != nil:
 				return nil, e.wrap("inspect sandbox", err)
 			}
 		}
@@ -315,8 +320,11 @@ func (e *Engine) Instances(ctx context.Context, labels map[string]string) ([]run
 }
 
 // refresh inspects a container that is listed as running: an engine lists the state on its disk, so that on a full disk it
-// lists ended containers as running forever.
+// lists ended containers as running forever. An engine that lists may not answer about a container for minutes, for example
+// while it unmounts the container's files on a busy disk.
 func (e *api) refresh(ctx context.Context, b *runtime.Instance) error {
+	ctx, cancel := context.WithTimeout(ctx, e.refreshTime)
+	defer cancel()
 	c, err := e.c.ContainerInspect(ctx, b.ID)
 	if err != nil {
 		return err
@@ -404,10 +412,16 @@ func (e *api) wrap(doing string, err error) error {
 	switch {
 	case client.IsErrConnectionFailed(err), errors.Is(err, context.DeadlineExceeded), isRefused(err):
 		return fmt.Errorf("%s at %s: %w: %w", doing, e.host, runtime.ErrUnavailable, err)
-	case cerrdefs.IsNotFound(err), strings.Contains(err.Error(), "dead or marked for removal"):
+	case cerrdefs.IsNotFound(err), isRemoved(err):
 		return fmt.Errorf("%s: %w: %w", doing, runtime.ErrNotFound, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// isRemoved matches the untyped errors about a container that another program removes.
+func isRemoved(err error) bool {
+	s := err.Error()
+	return strings.Contains(s, "dead or marked for removal") || strings.Contains(s, "RWLayer of container") && strings.Contains(s, "unexpectedly nil")
 }
 
 // isRefused matches untyped errors of a broken or refused connection by their text.
