@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
@@ -14,11 +16,26 @@ import (
 
 var _ runtime.StandbyRuntime = (*Engine)(nil)
 
+const (
+	pauseTries = 10
+	pauseRest  = 300 * time.Millisecond
+)
+
 // Pause implements runtime.StandbyRuntime.
 func (e *api) Pause(ctx context.Context, id string) error {
 	ctx, cancel := e.answered(ctx)
 	defer cancel()
-	return e.wrap("pause the sandbox", e.c.ContainerPause(ctx, id))
+	err := e.c.ContainerPause(ctx, id)
+	// runc tries for some 50 ms (version 1 of control groups) and gives up while processes start, as on a loaded machine.
+	for try := 1; try < pauseTries && err != nil && strings.Contains(err.Error(), "unable to freeze"); try++ {
+		select {
+		case <-ctx.Done():
+			return e.wrap("pause the sandbox", context.Cause(ctx))
+		case <-time.After(pauseRest):
+		}
+		err = e.c.ContainerPause(ctx, id)
+	}
+	return e.wrap("pause the sandbox", err)
 }
 
 // Resume implements runtime.StandbyRuntime.
