@@ -162,7 +162,7 @@ const (
 
 // Options returns the options of a runner that the environment sets.
 func (c Code) Options() (code.Options, error) {
-	o := code.Options{Image: c.SmallImage, Getenv: c.Getenv}
+	o := code.Options{Image: c.SmallImage, Getenv: c.Getenv, Fallback: c.fallback("")}
 	var errs []error
 	for name, to := range map[string]*time.Duration{SessionIdle: &o.IdleTimeout, SessionLife: &o.TTL} {
 		text := c.Getenv(name)
@@ -179,13 +179,17 @@ func (c Code) Options() (code.Options, error) {
 	return o, exiterr.New(workorder.ExitUsage, errors.Join(errs...), "")
 }
 
-// Runner opens a runner for one command, with the presets that it may use. Its sessions outlive it. done closes it.
-func (c Code) Runner(presets func() []code.Preset) (r *code.Runner, done func(context.Context) error, err error) {
+// Runner opens a runner for one command, with the presets that it may use. fallback is the value of the flag. Its
+// sessions outlive it. done closes it.
+func (c Code) Runner(presets func() []code.Preset, fallback string) (r *code.Runner, done func(context.Context) error, err error) {
 	o, err := c.Options()
 	if err != nil {
 		return nil, nil, err
 	}
 	o.PersistSessions, o.Presets = true, presets
+	if fallback != "" {
+		o.Fallback = c.fallback(fallback)
+	}
 	if dir, err := c.StateDir(); err == nil {
 		o.PersistedDir = filepath.Join(dir, "sessions")
 	}
@@ -202,7 +206,7 @@ func (c Code) Open(o code.Options) (r *code.Runner, done func(context.Context) e
 		return nil, nil, err
 	}
 	// Artifacts of others are programs of this machine that the user has chosen.
-	if o.HostManager, err = c.OpenSandboxes(sandbox.Options{Getenv: c.Getenv, Log: c.Log(), AllowHost: true}); err != nil {
+	if o.HostManager, err = c.manager(sandbox.Options{AllowHost: true}); err != nil {
 		return nil, nil, errors.Join(err, m.Close())
 	}
 	r = code.NewRunner(m, o)

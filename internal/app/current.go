@@ -64,10 +64,7 @@ func (b Sandboxes) Current(ctx context.Context, image string) (string, error) {
 		return "", SandboxError(err)
 	}
 	s := sandbox.Spec{Name: name, Image: image, IdleTimeout: defaultIdle}
-	if err := b.ChooseRuntime(ctx, m, &s, ""); err != nil {
-		return "", err
-	}
-	sb, err = m.Create(ctx, s)
+	sb, err = b.create(ctx, m, s, "", "")
 	if errors.Is(err, sandbox.ErrExists) { // another command was faster
 		return name, nil
 	}

@@ -151,12 +151,15 @@ func (e *Env) Engine() (*Backend, error) {
 
 // Manager opens the manager of standalone sandboxes, those of other state directories included if allUsers is set.
 func (e *Env) Manager(allUsers bool) (*sandbox.Manager, error) {
+	return e.manager(sandbox.Options{AllUsers: allUsers})
+}
+
+func (e *Env) manager(o sandbox.Options) (*sandbox.Manager, error) {
 	if e.OpenSandboxes == nil {
 		return nil, exiterr.New(workorder.ExitBox, errors.New("standalone sandboxes are not available in this build"), "")
 	}
-	return e.OpenSandboxes(sandbox.Options{
-		Getenv: e.Getenv, AllUsers: allUsers, Secrets: e.projectSecrets, Progress: e.Progress, Log: e.Log(),
-	})
+	o.Getenv, o.Secrets, o.Progress, o.Log = e.Getenv, e.projectSecrets, e.Progress, e.Log()
+	return e.OpenSandboxes(o)
 }
 
 // CurrentDir returns the directory that the user is in.

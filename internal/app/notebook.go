@@ -97,7 +97,7 @@ func (c Code) presetTarget(ctx context.Context, q NotebookRequest, in *notebookT
 	if err != nil {
 		return nil, err
 	}
-	r, closeRunner, err := c.Runner(all)
+	r, closeRunner, err := c.Runner(all, "")
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,8 @@ type UpRequest struct {
 	Spec sandbox.Spec
 	// Runtime is the name of a runtime; "" for the one of the environment, or the one that fits.
 	Runtime string
+	// Fallback is FallbackHost for a sandbox without isolation where none is available; "" for what the setting says.
+	Fallback string
 	// Project is a name, or the path of a project file. Repo is a repository to clone, and Ref what to start from.
 	Project, Repo, Ref string
 	Ports              []Port // to publish
@@ -53,15 +55,17 @@ func (b Sandboxes) Up(ctx context.Context, r UpRequest) (u Upped, err error) {
 	}
 	defer m.Close()
 	s := r.Spec
-	if r.Repo == "" && r.Project == "" && s.Worktree == "" {
-		err = b.ChooseRuntime(ctx, m, &s, r.Runtime)
-	} else if s.Runtime, err = b.Runtime(r.Runtime); err == nil {
-		err = b.complete(ctx, r, &s)
-	}
-	if err != nil {
+	if err := b.CheckFallback(r.Fallback, r.Runtime); err != nil {
 		return u, err
 	}
-	sb, err := m.Create(ctx, s)
+	var sb *sandbox.Sandbox
+	if r.Repo == "" && r.Project == "" && s.Worktree == "" {
+		sb, err = b.create(ctx, m, s, r.Runtime, r.Fallback)
+	} else if s.Runtime, err = b.Runtime(r.Runtime); err == nil {
+		if err = b.complete(ctx, r, &s); err == nil {
+			sb, err = m.Create(ctx, s)
+		}
+	}
 	if errors.Is(err, sandbox.ErrNotFound) {
 		return u, NotFound(err, "list the engine's images with: docker images")
 	}

@@ -28,12 +28,35 @@ func (r *launcher) runtime(ctx context.Context, p Preset) (kind sandbox.Runtime,
 			return sandbox.RuntimeJail, "", nil
 		}
 		noJail = cmp.Or(i.Reason, "no jail with its limits and network")
+		if on, err := r.fallsBack(ctx, i); err != nil || on {
+			return sandbox.RuntimeHost, noJail, err
+		}
 	}
 	if r.o.Image == nil {
 		return "", noJail, fmt.Errorf("preset %s: %w: there is no jail here (%s), and it names no image", p.Name,
 			sandbox.ErrUnsupported, noJail)
 	}
 	return sandbox.RuntimeContainer, noJail, nil
+}
+
+// fallsBack reports whether code runs on the host because neither jails, whose state is given, nor containers are available.
+func (r *launcher) fallsBack(ctx context.Context, jail sandbox.RuntimeInfo) (bool, error) {
+	if r.o.Fallback == nil || r.o.HostManager == nil || jail.Healthy {
+		return false, nil
+	}
+	container := r.m.Runtimes(ctx, sandbox.RuntimeContainer)[0]
+	if container.Healthy || ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	}
+	return r.o.Fallback("jail: " + jail.Reason + "; container: " + container.Reason)
+}
+
+// creator returns the manager that creates sandboxes of a spec.
+func (r *launcher) creator(s sandbox.Spec) *sandbox.Manager {
+	if s.Runtime == sandbox.RuntimeHost {
+		return r.o.HostManager
+	}
+	return r.m
 }
 
 func limits(p Preset) sandbox.Limits {
@@ -49,7 +72,7 @@ func (r *launcher) spec(ctx context.Context, p Preset) (pool.Spec, error) {
 		Runtime: kind, Image: p.Image, Root: p.Root,
 		Limits: limits(p),
 	}
-	if p.Network {
+	if p.Network || kind == sandbox.RuntimeHost {
 		s.Access = pool.AccessNetwork
 	}
 	if p.Project != "" {
@@ -79,6 +102,9 @@ func (r *launcher) spec(ctx context.Context, p Preset) (pool.Spec, error) {
 // variables returns the environment variables of the code.
 func (r *launcher) variables(p Preset) []string {
 	env := append([]string{"HOME=" + sandbox.CloneDir}, p.Env...)
+	if p.Runtime == sandbox.RuntimeHost {
+		env = slices.Clone(p.Env) // the user's own home
+	}
 	if p.Program != "" { // it has its own home and is asked to show the project
 		env = slices.Clone(p.Env)
 		if p.Project != "" {
@@ -111,11 +137,16 @@ func (r *Runner) Acquire(ctx context.Context, env string) (in sandbox.Executor, 
 // acquire returns a fresh sandbox of a preset. The caller must call done.
 func (r *launcher) acquire(ctx context.Context, p Preset) (in sandbox.Executor, kind sandbox.Runtime, done func() error, err error) {
 	if p.Program != "" {
-		return r.hostProgram(ctx, p)
+		return r.onHost(ctx, p, sandbox.Spec{
+			Runtime: sandbox.RuntimeHost, Lifetime: sandbox.LifetimeEphemeral, Network: sandbox.NetworkFull, Limits: limits(p),
+		})
 	}
 	s, err := r.spec(ctx, p)
 	if err != nil {
 		return nil, "", nil, err
+	}
+	if s.Runtime == sandbox.RuntimeHost {
+		return r.onHost(ctx, p, s.Sandbox())
 	}
 	l, err := r.pool.Acquire(ctx, s)
 	if err != nil {
@@ -125,13 +156,13 @@ func (r *launcher) acquire(ctx context.Context, p Preset) (in sandbox.Executor, 
 	return l.Executor(), s.Runtime, func() error { return l.Release(context.WithoutCancel(ctx)) }, nil
 }
 
-func (r *launcher) hostProgram(ctx context.Context, p Preset) (in sandbox.Executor, kind sandbox.Runtime, done func() error, err error) {
+func (r *launcher) onHost(ctx context.Context, p Preset, s sandbox.Spec) (in sandbox.Executor, kind sandbox.Runtime, done func() error,
+	err error,
+) {
 	if r.o.HostManager == nil {
 		return nil, "", nil, fmt.Errorf("preset %s: %w: programs of this machine are not allowed", p.Name, sandbox.ErrUnsupported)
 	}
-	sb, err := r.o.HostManager.Create(ctx, sandbox.Spec{
-		Runtime: sandbox.RuntimeHost, Lifetime: sandbox.LifetimeEphemeral, Network: sandbox.NetworkFull, Limits: limits(p),
-	})
+	sb, err := pool.Create(ctx, r.o.HostManager, s, limits(p))
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("preset %s: %w", p.Name, err)
 	}

@@ -66,6 +66,9 @@ type Options struct {
 	PersistedDir string
 	// HostManager creates sandboxes for programs of the host that isolate code themselves (Preset.Program); nil disallows them.
 	HostManager *sandbox.Manager
+	// Fallback, if non-nil, reports whether code of a preset without a runtime may run on the host, without any isolation
+	// (sandbox.RuntimeHost), when neither jails nor containers are available; why has the reasons. It needs a HostManager.
+	Fallback func(why string) (bool, error)
 }
 
 // Default options.
@@ -259,6 +262,7 @@ func (r *Runner) Run(ctx context.Context, q Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	p.Runtime = kind
 	res, err := r.once(ctx, p, room, q)
 	res.Runtime = kind
 	return res, errors.Join(err, done())

@@ -71,6 +71,7 @@ func (k *keptSessions) with(
 		if err != nil {
 			return Result{}, err
 		}
+		p.Runtime = sb.Spec().Runtime
 		i, err := sb.OpenSession(ctx, k.options(p))
 		if err == nil {
 			lost = k.note(id) && made || !made || lost
@@ -150,7 +151,7 @@ func (k *keptSessions) sandbox(ctx context.Context, e Preset, id string) (sb *sa
 	if s.Runtime == sandbox.RuntimeContainer {
 		s.User, s.Dir, s.CreateDir = cmp.Or(s.User, "1000:1000"), sandbox.CloneDir, true
 	}
-	sb, err = pool.Create(ctx, k.m, s, p.Limits)
+	sb, err = pool.Create(ctx, k.creator(s), s, p.Limits)
 	if errors.Is(err, sandbox.ErrExists) { // another program was faster
 		sb, err = found()
 		return sb, false, err

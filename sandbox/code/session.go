@@ -134,6 +134,7 @@ func (r *Runner) open(ctx context.Context, s *session, p Preset) error {
 	if err != nil {
 		return err
 	}
+	p.Runtime = kind
 	i, err := in.OpenSession(ctx, r.options(p))
 	if err != nil {
 		return errors.Join(fmt.Errorf("preset %s: %w", p.Name, err), done())

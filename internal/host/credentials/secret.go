@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/agentlogin"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -74,7 +74,7 @@ func isInstalled(tool string) error {
 	if tool == "" {
 		return nil
 	}
-	if _, err := exec.LookPath(tool); err != nil {
+	if _, err := proc.Find(tool); err != nil {
 		return fmt.Errorf("%s:// is read with %s, which is not installed", tool, tool)
 	}
 	return nil

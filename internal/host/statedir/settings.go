@@ -18,7 +18,9 @@ type Settings struct {
 
 // Security are the settings of isolation.
 type Security struct {
-	RequireSandbox bool // refuses sandboxes without isolation; the default
+	RequireSandbox  bool // refuses sandboxes without isolation; the default
+	SandboxRequired bool // the file says so
+	FallbackHost    bool // allows sandboxes without isolation where none is available
 }
 
 // SettingsDir is the configuration directory, or "" without XDG_CONFIG_HOME and HOME.
@@ -57,16 +59,28 @@ func LoadSettings(getenv func(string) string) (Settings, error) {
 	return s, nil
 }
 
+// FallbackHost is the only value of `fallback`.
+const FallbackHost = "host"
+
 var settingsKeys = &yamlkeys.Schema{Kind: yamlkeys.Object, Keys: []yamlkeys.Key{{
-	Name: "security", Schema: &yamlkeys.Schema{Kind: yamlkeys.Object, Keys: []yamlkeys.Key{{
-		Name: "require_sandbox", Schema: &yamlkeys.Schema{Kind: yamlkeys.Boolean},
-	}}},
+	Name: "security", Schema: &yamlkeys.Schema{Kind: yamlkeys.Object, Check: checkSecurity, Keys: []yamlkeys.Key{
+		{Name: "require_sandbox", Schema: &yamlkeys.Schema{Kind: yamlkeys.Boolean}},
+		{Name: "fallback", Schema: &yamlkeys.Schema{Kind: yamlkeys.Text, Enum: []string{FallbackHost}}},
+	}},
 }}}
+
+func checkSecurity(d *yamlkeys.Decoder, v *yamlkeys.Value) {
+	if to := v.Get("fallback"); to != nil && v.Get("require_sandbox").Bool() {
+		d.Report(to.Node, yamlkeys.CodeValue, "keep one of the two", "fallback %s contradicts require_sandbox: true", FallbackHost)
+	}
+}
 
 func (s *Settings) decode(b []byte) error {
 	root, err := yamlkeys.Load(s.File, b, settingsKeys)
-	if require := root.Get("security").Get("require_sandbox"); require != nil {
-		s.Security.RequireSandbox = require.Bool()
+	security := root.Get("security")
+	if require := security.Get("require_sandbox"); require != nil {
+		s.Security.RequireSandbox, s.Security.SandboxRequired = require.Bool(), require.Bool()
 	}
+	s.Security.FallbackHost = security.Get("fallback").Str() == FallbackHost
 	return err
 }

@@ -13,6 +13,9 @@ func TestLoad(t *testing.T) {
 		require bool
 		wrong   bool
 	}{
+		"fallback":          {"security: {fallback: host}\n", true, false},
+		"another fallback":  {"security: {fallback: jail}\n", true, true},
+		"a contradiction":   {"security: {fallback: host, require_sandbox: true}\n", true, true},
 		"nothing":           {"", true, false},
 		"a comment":         {"# x\n", true, false},
 		"allowed":           {"security: {require_sandbox: false}\n", false, false},
@@ -39,7 +42,7 @@ func TestLoad(t *testing.T) {
 				t.Fatal(err)
 			}
 			s, err := LoadSettings(func(name string) string { return map[string]string{"XDG_CONFIG_HOME": dir}[name] })
-			if (err != nil) != row.wrong || s.Security.RequireSandbox != row.require || s.File != file {
+			if (err != nil) != row.wrong || s.Security.RequireSandbox != row.require || s.Security.FallbackHost != (name == "fallback") && err == nil || s.File != file {
 				t.Errorf("%+v, %v", s, err)
 			}
 		})

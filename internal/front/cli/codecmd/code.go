@@ -29,7 +29,9 @@ type codeOptions struct {
 	file    string
 	memory  string
 	runtime string
-	json    bool
+	// fallback says what runs the code where no isolation is available.
+	fallback string
+	json     bool
 }
 
 // NewCmdRun makes the command.
@@ -42,7 +44,8 @@ func NewCmdRun(f *cmdutil.Factory) *cobra.Command {
 call has a fresh sandbox: an empty directory /workspace, no network, no files of
 this machine, 512 MB of memory, one CPU and 512 processes. It is removed
 afterwards. It is a jail where bubblewrap is available, otherwise a container of
-a small image, which is built when it is missing.
+a small image, which is built when it is missing. With neither, it is an error,
+unless --fallback host or the setting lets the code run on this machine.
 
 With --session the code runs in an interpreter that keeps its state between
 calls, and has the variables of its first call. A session ends after five
@@ -91,6 +94,7 @@ artifact.`,
 		code.DefaultTimeout.String()+")")
 	flags.StringVar(&o.memory, "memory", "", "memory limit, such as 512m or 2g (default 512m)")
 	flags.StringVar(&o.runtime, "runtime", "", "runtime: jail, container or box (default: the first available)")
+	cmdutil.FallbackVar(cmd, &o.fallback)
 	flags.BoolVar(&o.json, "json", false, "print JSON with output, exit code and duration")
 	// It can only fail for a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("runtime", cobra.FixedCompletions([]string{
@@ -163,6 +167,9 @@ func (o *codeOptions) do(ctx context.Context, f *cmdutil.Factory, text string) (
 	if err := errors.Join(errs...); err != nil {
 		return exiterr.New(workorder.ExitUsage, err, "")
 	}
+	if err := f.CheckFallback(o.fallback, o.runtime); err != nil {
+		return err
+	}
 	if !o.json {
 		o.q.Stdout, o.q.Stderr = f.Stdout, f.Stderr
 	}
@@ -171,7 +178,7 @@ func (o *codeOptions) do(ctx context.Context, f *cmdutil.Factory, text string) (
 		return err
 	}
 	o.q.Preset = name
-	r, done, err := f.Code().Runner(all)
+	r, done, err := f.Code().Runner(all, o.fallback)
 	if err != nil {
 		return err
 	}
@@ -221,7 +228,7 @@ func newSessionListCmd(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List sessions", Args: cmdutil.NoArgs, Example: "  sandbox-agent session list",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			r, done, err := f.Code().Runner(nil)
+			r, done, err := f.Code().Runner(nil, "")
 			if err != nil {
 				return err
 			}
@@ -251,7 +258,7 @@ func newSessionRmCmd(f *cmdutil.Factory) *cobra.Command {
 		Use: "rm SESSION...", Aliases: []string{"reset"}, Short: "End sessions with their state", Example: "  sandbox-agent session rm s",
 		Args: cmdutil.Each(cmdutil.Args(1, cmdutil.Any, "the name of a session", "`sandbox-agent session list` lists them"), checkSession),
 		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-			r, done, err := f.Code().Runner(nil)
+			r, done, err := f.Code().Runner(nil, "")
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
@@ -264,7 +271,7 @@ func newSessionRmCmd(f *cmdutil.Factory) *cobra.Command {
 			return ids, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			r, done, err := f.Code().Runner(nil)
+			r, done, err := f.Code().Runner(nil, "")
 			if err != nil {
 				return err
 			}

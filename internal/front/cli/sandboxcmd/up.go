@@ -24,7 +24,7 @@ type upOptions struct {
 	spec               sandbox.Spec
 	network            string
 	memory, cpus, pids string
-	runtime            string
+	runtime, fallback  string
 	mounts, workspaces []string
 	allow              cmdutil.RuleList
 	repo, ref, project string
@@ -84,6 +84,7 @@ command starts it again.`,
 	cmdutil.DurationVar(flags, &o.life, "ttl", 0, "stop after this long (files are kept)")
 	flags.StringArrayVar(&o.ports, "port", nil, "publish a port on this machine's loopback: `[LOCAL:]PORT` (repeatable)")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
+	cmdutil.FallbackVar(cmd, &o.fallback)
 	f.CompleteProjectFlag(cmd)
 	var kinds []string
 	for _, k := range sandbox.AllRuntimes() {
@@ -140,7 +141,9 @@ func (o *upOptions) do(ctx context.Context, f *cmdutil.Factory, name string) err
 	}
 	s.Title = o.title
 	start := time.Now()
-	up, err := f.Sandboxes().Up(ctx, app.UpRequest{Spec: s, Runtime: o.runtime, Project: o.project, Repo: o.repo, Ref: o.ref, Ports: ports})
+	up, err := f.Sandboxes().Up(ctx, app.UpRequest{
+		Spec: s, Runtime: o.runtime, Fallback: o.fallback, Project: o.project, Repo: o.repo, Ref: o.ref, Ports: ports,
+	})
 	if err != nil {
 		return err
 	}
