@@ -24,6 +24,7 @@ type UpRequest struct {
 	// Project is a name, or the path of a project file. Repo is a repository to clone, and Ref what to start from.
 	Project, Repo, Ref string
 	Ports              []Port // to publish
+	Trust              Trust  // applied to Spec already
 }
 
 // Upped is a sandbox that Up has created.
@@ -107,6 +108,9 @@ func (b Sandboxes) complete(ctx context.Context, r UpRequest, s *sandbox.Spec) (
 	}
 	if err == nil && s.Runtime == sandbox.RuntimeContainer && s.Image == "" {
 		s.Image, err = containerImage(ctx, b)
+	}
+	if err == nil {
+		err = r.Trust.checkSecrets(ctx, b, *s)
 	}
 	return err
 }

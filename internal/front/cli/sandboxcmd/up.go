@@ -32,6 +32,7 @@ type upOptions struct {
 	json               bool
 	idle, life         time.Duration
 	env, ports         []string
+	trust              string
 }
 
 // NewCmdUp makes the command.
@@ -57,6 +58,7 @@ command starts it again.`,
   sandbox-agent up dev --image debian:trixie
   sandbox-agent up fix --repo . --title 'Fix the login'
   sandbox-agent up quiet --image python:3.13 --network none --memory 512m
+  sandbox-agent up unknown --trust sandboxed
   sandbox-agent exec dev uname -a`,
 		Args: cmdutil.Args(1, 1, "one name", "for example: sandbox-agent up dev --image debian:trixie"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), f, args[0]) },
@@ -75,6 +77,7 @@ command starts it again.`,
 	flags.StringVarP(&o.spec.Dir, "workdir", "w", "", "directory in which commands start (default: the image's)")
 	flags.StringArrayVarP(&o.env, "env", "e", nil, "set a variable for all commands: `NAME=value` (repeatable)")
 	flags.StringVar(&o.network, "network", "", "network mode: full, restricted or none (default: the project's, or full)")
+	flags.StringVar(&o.trust, "trust", "", "sandboxed: no network, mounts or secrets; trusted: full network")
 	flags.Var(&o.allow, "allow", "allow a `RULE` in a restricted network: HOST, *.DOMAIN or ADDRESS, with :PORT (repeatable)")
 	flags.StringVar(&o.memory, "memory", "", "memory limit, such as 512m or 2g, or none (default 2g)")
 	flags.StringVar(&o.cpus, "cpus", "", "CPU limit, such as 0.5 or 2, or none (default 2)")
@@ -91,7 +94,8 @@ command starts it again.`,
 		kinds = append(kinds, string(k))
 	}
 	for flag, values := range map[string][]string{
-		"runtime": kinds, "network": {string(sandbox.NetworkFull), string(sandbox.NetworkRestricted), string(sandbox.NetworkNone)},
+		"runtime": kinds, "trust": app.TrustLevels(),
+		"network": {string(sandbox.NetworkFull), string(sandbox.NetworkRestricted), string(sandbox.NetworkNone)},
 	} {
 		// It can only fail for a flag that does not exist.
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
@@ -132,17 +136,19 @@ func (o *upOptions) do(ctx context.Context, f *cmdutil.Factory, name string) err
 	case o.ref != "" && s.Worktree == "" && o.repo == "" && o.project == "":
 		errs = append(errs, errors.New("--from-ref without --repo or --project"))
 	}
+	if o.allow != "" {
+		s.Allow, s.Network = strings.Split(string(o.allow), ","), cmp.Or(s.Network, sandbox.NetworkRestricted)
+	}
+	errs = append(errs, app.Trust(o.trust).Apply(&s, o.runtime))
 	ports, err := app.ParsePorts(o.ports)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return exiterr.New(workorder.ExitUsage, err, "")
-	}
-	if o.allow != "" {
-		s.Allow, s.Network = strings.Split(string(o.allow), ","), cmp.Or(s.Network, sandbox.NetworkRestricted)
 	}
 	s.Title = o.title
 	start := time.Now()
 	up, err := f.Sandboxes().Up(ctx, app.UpRequest{
 		Spec: s, Runtime: o.runtime, Fallback: o.fallback, Project: o.project, Repo: o.repo, Ref: o.ref, Ports: ports,
+		Trust: app.Trust(o.trust),
 	})
 	if err != nil {
 		return err
