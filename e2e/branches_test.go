@@ -374,13 +374,29 @@ func TestBranchSubmodules(t *testing.T) {
 	if c.code != 0 || !strings.Contains(c.stderr, "gone") {
 		t.Fatalf("exit code %d: %s", c.code, c.stderr)
 	}
-	if c := u.run("", "exec", "e", "--", "sh", "-c", "cat 'sub mod/f'; git status --porcelain; echo 2 >'sub mod/f'; echo 2 >f"); c.code != 0 || c.stdout != "1\n" {
+	if c := u.run("x", "cp", "f", "e:/workspace/sub mod/copied"); c.code != 0 || !strings.Contains(c.stderr, "sub mod/copied") {
+		t.Errorf("exit code %d: %s", c.code, c.stderr)
+	}
+	if c := u.run("", "exec", "e", "--", "sh", "-c", "cat 'sub mod/f'; rm sub*/copied; git status --porcelain; echo 2 >'sub mod/f'; echo 2 >f"); c.code != 0 || c.stdout != "1\n" || !strings.Contains(c.stderr, "sub mod/f") {
 		t.Errorf("exit code %d, %q: %s", c.code, c.stdout, c.stderr)
 	}
 	if got := gittest.Git(t, repo, "diff", "--name-only", "main", "sandbox/e"); got != "f" {
 		t.Error(got)
 	}
-	if c := u.run("", "delete", "--force", "e"); c.code != 0 {
+	// A title makes an unused name, from any commit.
+	if err := os.WriteFile(filepath.Join(repo, "dirty"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	first := gittest.Git(t, repo, "rev-parse", "--short", "HEAD~1")
+	for _, ref := range []string{first, "HEAD~1"} {
+		if c := u.run("", "up", "--title", "Old One", "--from-ref", ref, "--runtime", "jail"); c.code != 0 || !strings.Contains(c.stderr, "dirty") {
+			t.Errorf("exit code %d: %s", c.code, c.stderr)
+		}
+	}
+	if c := u.run("", "exec", "old-one-2", "--", "test", "-e", ".gitmodules"); c.code != 1 {
+		t.Errorf("exit code %d: %s", c.code, c.stderr)
+	}
+	if c := u.run("", "delete", "--force", "e", "old-one", "old-one-2"); c.code != 0 {
 		t.Errorf("exit code %d: %s", c.code, c.stderr)
 	}
 }

@@ -125,8 +125,7 @@ func (r Branches) SavedHandoff(ctx context.Context, verb string, b *branch.Branc
 			cmp.Or(exiterr.Hint(err), "fix that first; the saved commits are on "+BranchName(b.Sandbox)))
 	}
 	if len(left) > 0 {
-		uncommitted := fmt.Errorf("no commit of sandbox %s has %s: it is large, cannot be read, git refuses its name, "+
-			"it is in a submodule, or in a branch, tag or stash of the clone", b.Sandbox, strings.Join(left, ", "))
+		uncommitted := fmt.Errorf("no commit of sandbox %s has %s", b.Sandbox, strings.Join(left, "; "))
 		err := exiterr.New(workorder.ExitGeneral, uncommitted,
 			"copy it out with: sandbox-agent cp; or run git add in the sandbox; nothing was deleted")
 		if deleted {
@@ -137,7 +136,7 @@ func (r Branches) SavedHandoff(ctx context.Context, verb string, b *branch.Branc
 	return r.Handoff(ctx, b)
 }
 
-// saveLast commits what no command has committed in a sandbox, and returns the files that cannot be committed. A sandbox that was
+// saveLast commits what no command has committed in a sandbox, and returns what cannot be committed, with reasons. A sandbox that was
 // stopped is stopped again unless it can be deleted.
 func (r Branches) saveLast(ctx context.Context, b *branch.Branch, deleted bool) (left []string, err error) {
 	m, err := r.Manager(false)
@@ -161,7 +160,7 @@ func (r Branches) saveLast(ctx context.Context, b *branch.Branch, deleted bool) 
 		err = errors.Join(err, sb.Stop(context.WithoutCancel(ctx)))
 	}
 	for _, u := range saved.Unsaved {
-		left = append(left, u.Path)
+		left = append(left, u.String())
 	}
 	return left, SandboxError(err)
 }
@@ -368,7 +367,7 @@ type BranchRow struct {
 }
 
 // List returns the sandboxes with a branch of the current repository, or all, the last changed first. If an engine does not answer, it
-// returns all of them together with the error.
+// returns all of them together with the error. Without all, the current directory must be in a repository.
 func (r Branches) List(ctx context.Context, all bool) ([]BranchRow, error) {
 	store, err := r.BranchStore()
 	if err != nil {
@@ -377,6 +376,10 @@ func (r Branches) List(ctx context.Context, all bool) ([]BranchRow, error) {
 	top, err := r.RepoRoot()
 	if err != nil {
 		return nil, err
+	}
+	if !all && top == "" {
+		return nil, exiterr.New(workorder.ExitNoProject, errors.New("the current directory is not in a git repository"),
+			"go to one, or list the sandboxes of all repositories with --all")
 	}
 	list, err := store.List(ctx)
 	if err != nil {
@@ -395,7 +398,7 @@ func (r Branches) List(ctx context.Context, all bool) ([]BranchRow, error) {
 	}
 	rows, unknown := []BranchRow{}, false
 	for _, row := range branchRows(list, there) {
-		if !all && top != "" && row.Repo != top {
+		if !all && row.Repo != top {
 			continue
 		}
 		unknown = unknown || row.State == sandbox.StateUnknown

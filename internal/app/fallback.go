@@ -57,7 +57,7 @@ func (b Sandboxes) create(ctx context.Context, m *sandbox.Manager, s sandbox.Spe
 		if err := b.ChooseRuntime(ctx, m, &s, runtime); err != nil {
 			return nil, err
 		}
-		return m.Create(ctx, s)
+		return b.createNamed(ctx, m, s)
 	}
 	host, err := b.manager(sandbox.Options{AllowHost: true})
 	if err != nil {
@@ -65,9 +65,9 @@ func (b Sandboxes) create(ctx context.Context, m *sandbox.Manager, s sandbox.Spe
 	}
 	defer host.Close()
 	s.Runtime = sandbox.RuntimeHost
-	sb, err := host.Create(ctx, s)
+	sb, err := b.createNamed(ctx, host, s)
 	if err == nil {
-		b.warnOfFallback("commands in "+s.Name+" run", why)
+		b.warnOfFallback("commands in "+sb.Name()+" run", why)
 	}
 	return sb, err
 }

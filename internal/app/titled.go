@@ -46,9 +46,23 @@ func (b Sandboxes) CreateTitled(
 	if err != nil {
 		return nil, nil, err
 	}
+	sb, err = b.createNamed(ctx, m, s)
+	return sb, repo.Changed, SandboxError(err)
+}
+
+// createNamed creates a sandbox. A spec without a name gets one made of its title that neither a sandbox nor a branch of its repository
+// has.
+func (b Sandboxes) createNamed(ctx context.Context, m *sandbox.Manager, s sandbox.Spec) (*sandbox.Sandbox, error) {
+	if s.Name != "" {
+		return m.Create(ctx, s)
+	}
 	all, err := b.BranchStore()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
+	}
+	top := localDir(cmp.Or(s.Worktree, s.Repo))
+	if top != "" {
+		top = localrepo.RepoRoot(top)
 	}
 	stem := titledName(s.Title)
 	for n := 1; n <= maxNameTries; n++ {
@@ -56,15 +70,15 @@ func (b Sandboxes) CreateTitled(
 		if n > 1 {
 			s.Name += "-" + strconv.Itoa(n)
 		}
-		if all.Of(s.Name, top).Head(ctx) != "" {
+		if top != "" && all.Of(s.Name, top).Head(ctx) != "" {
 			continue
 		}
 		sb, err := m.Create(ctx, s)
 		if !errors.Is(err, sandbox.ErrExists) {
-			return sb, repo.Changed, SandboxError(err)
+			return sb, err
 		}
 	}
-	return nil, nil, fmt.Errorf("%d sandboxes have names that begin with %s: choose another title", maxNameTries, stem)
+	return nil, fmt.Errorf("%d sandboxes have names that begin with %s: choose another title", maxNameTries, stem)
 }
 
 var notInName = lazyregexp.New(`[^a-z0-9]+`)

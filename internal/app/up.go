@@ -2,20 +2,28 @@ package app
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // UpRequest asks for a sandbox.
 type UpRequest struct {
+	// Spec describes the sandbox. If it has no name, Up makes one of its title.
 	Spec sandbox.Spec
 	// Runtime is the name of a runtime; "" for the one of the environment, or the one that fits.
 	Runtime string
@@ -56,7 +64,11 @@ func (b Sandboxes) Up(ctx context.Context, r UpRequest) (u Upped, err error) {
 	}
 	defer m.Close()
 	s := r.Spec
-	if err := b.CheckFallback(r.Fallback, r.Runtime); err != nil {
+	uncommitted, err := b.uncommitted(ctx, cmp.Or(s.Worktree, r.Repo))
+	if err == nil {
+		err = b.CheckFallback(r.Fallback, r.Runtime)
+	}
+	if err != nil {
 		return u, err
 	}
 	var sb *sandbox.Sandbox
@@ -64,7 +76,7 @@ func (b Sandboxes) Up(ctx context.Context, r UpRequest) (u Upped, err error) {
 		sb, err = b.create(ctx, m, s, r.Runtime, r.Fallback)
 	} else if s.Runtime, err = b.Runtime(r.Runtime); err == nil {
 		if err = b.complete(ctx, r, &s); err == nil {
-			sb, err = m.Create(ctx, s)
+			sb, err = b.createNamed(ctx, m, s)
 		}
 	}
 	if errors.Is(err, sandbox.ErrNotFound) {
@@ -74,8 +86,11 @@ func (b Sandboxes) Up(ctx context.Context, r UpRequest) (u Upped, err error) {
 		return u, SandboxError(err)
 	}
 	defer sb.Close()
+	if warning := uncommitted(); warning != "" {
+		b.Warn(warning)
+	}
 	if len(r.Ports) > 0 {
-		if u.Ports, err = b.Endpoints().Add(ctx, s.Name, r.Ports); err != nil {
+		if u.Ports, err = b.Endpoints().Add(ctx, sb.Name(), r.Ports); err != nil {
 			clean, cancel := Outlast(ctx) // it saves a worktree
 			defer cancel()
 			return u, errors.Join(err, sb.Remove(clean, sandbox.RemoveOptions{Discard: true}))
@@ -113,6 +128,56 @@ func (b Sandboxes) complete(ctx context.Context, r UpRequest, s *sandbox.Spec) (
 		err = r.Trust.checkSecrets(ctx, b, *s)
 	}
 	return err
+}
+
+// maxUncommitted is how many uncommitted files are named.
+const maxUncommitted = 5
+
+// uncommitted looks for uncommitted changes in a local repository, or returns an error if the directory is in none. The function that
+// it returns waits for the answer: a text that names changes, or "".
+func (b Sandboxes) uncommitted(ctx context.Context, path string) (warning func() string, err error) {
+	dir := localDir(path)
+	if dir == "" {
+		return func() string { return "" }, nil
+	}
+	if st, err := os.Stat(dir); err == nil && st.IsDir() && localrepo.RepoRoot(dir) == "" {
+		return nil, exiterr.New(workorder.ExitNoProject, fmt.Errorf("%s is not in a git repository", text.Clean(dir)),
+			"go to one, or make one (git init, and a first commit); or work on the directory itself: sandbox-agent up NAME --workspace "+
+				text.Shell(path))
+	}
+	found := make(chan string, 1)
+	go func() {
+		defer close(found)
+		if repo, err := localrepo.Open(ctx, dir); err == nil && len(repo.Changed) > 0 { // another error ends the creation
+			found <- fmt.Sprintf("uncommitted changes of %s are not in the sandbox: %s; commit them first if the work needs them",
+				text.Clean(repo.Path), ChangedFiles(repo.Changed))
+		}
+	}()
+	return func() string { return <-found }, nil
+}
+
+// localDir returns the absolute path of a repository of this machine; "" for none and for a URL.
+func localDir(repo string) string {
+	if t, err := git.RepoTransport(repo); err != nil || t != git.TransportLocal {
+		return ""
+	}
+	dir, err := git.AbsRepo(repo)
+	if err == nil {
+		dir, err = filepath.Abs(dir)
+	}
+	if err != nil {
+		return "" // the creation reports it
+	}
+	return dir
+}
+
+// ChangedFiles names some of the changed files.
+func ChangedFiles(names []string) string {
+	s := text.Clean(strings.Join(names[:min(len(names), maxUncommitted)], ", "))
+	if more := len(names) - maxUncommitted; more > 0 {
+		s += fmt.Sprintf(" and %d more", more)
+	}
+	return s
 }
 
 // warnOfRoots warns of mounts that a jail cannot write to.

@@ -28,8 +28,6 @@ const (
 	maxEnvText    = 48 << 10
 	// maxEnvTitle is in characters.
 	maxEnvTitle = 200
-	// envNamed is how many of the user's uncommitted files are named.
-	envNamed = 5
 )
 
 // repoSandboxes are the sandboxes of the repository of the server's directory.
@@ -192,12 +190,8 @@ func (t *repoSandboxes) create(
 	}
 	e = &branchSandbox{envCall: c, log: t.log, sb: sb, b: all.Of(sb.Name(), c.top)}
 	c.env.Sandboxes().Save(ctx, sb, sandbox.CommandRecord{})
-	if n := len(changed); n > 0 {
-		files := strings.Join(changed[:min(n, envNamed)], ", ")
-		if n > envNamed {
-			files += fmt.Sprintf(" and %d more", n-envNamed)
-		}
-		notes = append(notes, "WARNING: the user has UNCOMMITTED CHANGES, which are NOT in this environment: "+text.Clean(files)+
+	if len(changed) > 0 {
+		notes = append(notes, "WARNING: the user has UNCOMMITTED CHANGES, which are NOT in this environment: "+app.ChangedFiles(changed)+
 			". Tell the user before you begin: work that builds on them needs them committed first.")
 	}
 	return e, notes, nil

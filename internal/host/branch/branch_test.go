@@ -338,6 +338,39 @@ func TestSubmodule(t *testing.T) {
 	}
 }
 
+// A save names the changed files of a submodule, at most nine, and says if it has commits of its own.
+func TestChangedSubmodule(t *testing.T) {
+	t.Parallel()
+	inner, repo := newRepo(t), newRepo(t)
+	gittest.Git(t, repo, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", inner, "a sub")
+	gittest.Git(t, repo, "commit", "-qm", "sub")
+	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "e", repo)
+	gittest.Git(t, p.dir, "-c", "protocol.file.allow=always", "submodule", "--quiet", "update", "--init")
+	left := func() string {
+		t.Helper()
+		s, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(paths(s), "|")
+	}
+	if got := left(); got != "" {
+		t.Error(got)
+	}
+	p.do("echo 2 >'a sub/f'; echo 3 >'a sub/ä|&'")
+	if got := left(); got != "a sub/f|a sub/ä|&" {
+		t.Error(got)
+	}
+	p.do("cd 'a sub' && git checkout -q . && rm ä* && git -c user.name=A -c user.email=a@b commit -q --allow-empty -m own")
+	if got := left(); got != "a sub/" {
+		t.Error(got)
+	}
+	p.do("cd 'a sub' && touch 1 2 3 4 5 6 7 8 9 10 11 12")
+	if got := left(); strings.Count(got, "a sub/") != 10 || !strings.HasPrefix(got, "a sub/|") {
+		t.Error(got)
+	}
+}
+
 // A save that was killed before the user's repository showed it is shown by the next one, also where nothing has changed since.
 func TestShownLater(t *testing.T) {
 	t.Parallel()

@@ -269,13 +269,14 @@ type found struct {
 
 // reasons explain the codes of the script.
 var reasons = map[string]string{
-	"closed":     "not readable for the sandbox's user",
-	"long":       "path longer than 4096 bytes",
-	"name":       "git refuses its name",
-	"repository": "repository without a commit",
-	"large":      "untracked and larger than 10 MiB: `git add` it in the sandbox",
-	"submodule":  "submodule with changes or commits that exist only in the sandbox",
-	"failed":     "git cannot read it",
+	"closed":            "not readable for the sandbox's user",
+	"long":              "path longer than 4096 bytes",
+	"name":              "git refuses its name",
+	"repository":        "repository without a commit",
+	"large":             "untracked and larger than 10 MiB: `git add` it in the sandbox",
+	"submodule":         "in a submodule, whose changes are not committed",
+	"submodule-commits": "submodule with commits that exist only in the sandbox",
+	"failed":            "git cannot read it",
 }
 
 // bring runs the script in the sandbox and imports the objects that it sends. The output is not trusted: only names of

@@ -188,7 +188,7 @@ history() {
 }
 history "${5-0}" "${6--}" "${7--}" || { : >"$d/commits" && head=?$head; }
 echo "$t $clone $head"
-# What is not in the tree, as lines CODE<tab>PATH, for the user.
+# What is not in the tree, as lines CODE<tab>PATH, for the user. Of a submodule with many changed files nine are named, and then itself.
 {
 	[ ! -s "$d/unseen" ] || unseen
 	[ ! -s "$d/closed" ] || cat "$d/shut"
@@ -199,8 +199,9 @@ echo "$t $clone $head"
 done <"$d/large"
 [ ! -f .gitmodules ] || g ls-files -s -z | sed -zn 's/^160000 [^\t]*\t//p' | env -u GIT_DIR -u GIT_WORK_TREE xargs -0 sh -c 'for p; do
 	[ -e "$p/.git" ] || { [ -z "$(ls -A "$p" 2>/dev/null)" ] || printf "submodule\t%s/\n" "$p"; continue; }
-	files=$(git -C "$p" --no-optional-locks -c core.fsmonitor=false -c core.excludesFile="$0" status --porcelain --untracked-files=normal 2>/dev/null) && [ -z "$files" ] || { printf "submodule\t%s/\n" "$p"; continue; }
-	[ -z "$(git -C "$p" rev-list -n 1 HEAD --branches --glob="refs/stas[h]" --not --remotes --tags --glob="refs/sandbox-agent/*" 2>/dev/null)" ] || printf "submodule\t%s/\n" "$p"
+	files=$(git -C "$p" --no-optional-locks -c core.fsmonitor=false -c core.quotePath=false -c core.excludesFile="$0" status --porcelain --untracked-files=normal 2>/dev/null) || { printf "submodule\t%s/\n" "$p"; continue; }
+	[ -z "$files" ] || printf "%s\n" "$files" | sed -n "10{s/.*/   /p;q;}; p" | while IFS= read -r f; do printf "submodule\t%s/%s\n" "$p" "${f#???}"; done
+	[ -z "$(git -C "$p" rev-list -n 1 HEAD --branches --glob="refs/stas[h]" --not --remotes --tags --glob="refs/sandbox-agent/*" 2>/dev/null)" ] || printf "submodule-commits\t%s/\n" "$p"
 done' "$d/built"
 [ ! -s "$d/unmerged" ] || sed 's/^/unmerged\t/' "$d/unmerged"
 echo .

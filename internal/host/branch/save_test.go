@@ -285,10 +285,15 @@ echo out >.gitignore; echo 1 >out; echo 1 >f; git add f; git -c user.name=x -c u
 	now("a submodule as this machine brings it", ".gitmodules\ns u\ntree/f\ntree/logo.png\ntree/old name")
 	p.do("touch -d 2001-01-01 's u/f'; mkdir 's u/node_modules'; : >'s u/node_modules/built'")
 	now("built", ".gitmodules\ns u\ntree/f\ntree/logo.png\ntree/old name")
-	for _, script := range []string{"echo 9 >'s u/f'", "git -C 's u' -c user.name=x -c user.email=x@x commit -qam own", "git -C 's u' checkout -q HEAD~1; : >'s u/new'", "rm -rf 's u/.git'"} {
-		p.do(script)
-		if s, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{}); err != nil || !slices.Equal(paths(s), []string{"s u/"}) {
-			t.Errorf("%s: %+v, %v", script, s, err)
+	for _, row := range [][]string{
+		{"echo 9 >'s u/f'", "s u/f"},
+		{"git -C 's u' -c user.name=x -c user.email=x@x commit -qam own", "s u/"},
+		{"git -C 's u' checkout -q HEAD~1; : >'s u/new'", "s u/", "s u/new"},
+		{"rm -rf 's u/.git'", "s u/"},
+	} {
+		p.do(row[0])
+		if s, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{}); err != nil || !slices.Equal(paths(s), row[1:]) {
+			t.Errorf("%s: %+v, %v", row[0], s, err)
 		}
 	}
 	p.do("rm -r 's u'; mkdir 's u'")

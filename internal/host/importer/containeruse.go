@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -83,6 +85,7 @@ func ContainerUse(file, name string) (text string, notes []string, err error) {
 		return "", nil, fmt.Errorf("import a project: %s: %w", file, err)
 	}
 	d := &document{}
+	d.unknown(b, "", reflect.TypeFor[environment]())
 	root := d.mapping()
 	root.text("name", name)
 	if !slices.Contains(usualImages, e.Image) {
@@ -137,6 +140,31 @@ type document struct{ notes []string }
 
 func (d *document) note(format string, args ...any) {
 	d.notes = append(d.notes, fmt.Sprintf(format, args...))
+}
+
+// unknown notes the keys of a JSON object, and of the objects in its lists, that the type has no field for.
+func (d *document) unknown(b []byte, in string, t reflect.Type) {
+	var m map[string]json.RawMessage
+	if json.Unmarshal(b, &m) != nil {
+		return // an error of its own
+	}
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		var field reflect.StructField
+		for i := range t.NumField() {
+			if strings.EqualFold(t.Field(i).Tag.Get("json"), name) { // as encoding/json finds it
+				field = t.Field(i)
+			}
+		}
+		var list []json.RawMessage
+		switch {
+		case field.Type == nil:
+			d.note("%s%s: dropped: unknown key", in, name)
+		case field.Type.Kind() == reflect.Slice && field.Type.Elem().Kind() == reflect.Struct && json.Unmarshal(m[name], &list) == nil:
+			for i, one := range list {
+				d.unknown(one, fmt.Sprintf("%s%s[%d].", in, name, i), field.Type.Elem())
+			}
+		}
+	}
 }
 
 // setup converts commands that only install packages, because setup does not run as root here.

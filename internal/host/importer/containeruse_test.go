@@ -36,6 +36,7 @@ func TestContainerUse(t *testing.T) {
 		"other image":       {`{"base_image":"python:3.13","workdir":"/app"}`, 2, func(*projects.Project) bool { return true }},
 		"a value":           {`{"secrets":["K=hunter2"]}`, 1, func(p *projects.Project) bool { return len(p.Secrets) == 1 }},
 		"one twice":         {`{"env":["A=1","A=2"]}`, 0, func(p *projects.Project) bool { return p.Env["A"] == "2" }},
+		"unknown keys":      {`{"env":[],"Workdir":"","locked":true,"services":[{"name":"a","image":"i"},{"name":"b","image":"i","tty":1}]}`, 2, func(p *projects.Project) bool { return len(p.Services) == 2 }},
 		"env without value": {`{"env":["A"]}`, 1, func(p *projects.Project) bool { return len(p.Env) == 0 }},
 	} {
 		file := filepath.Join(dir, "environment.json")

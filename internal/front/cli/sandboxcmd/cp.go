@@ -131,6 +131,9 @@ func (o *cpOptions) do(ctx context.Context, f *cmdutil.Factory, from, to string)
 	default:
 		sum, err = files.CopyIn(ctx, src.path, dst.path)
 	}
+	if dst.sandbox != "" {
+		f.Sandboxes().Save(ctx, sb, sandbox.CommandRecord{Subject: "Copy files to " + dst.path})
+	}
 	if ctx.Err() != nil {
 		return cmdutil.Interrupted(ctx)
 	}

@@ -39,7 +39,7 @@ type upOptions struct {
 func NewCmdUp(f *cmdutil.Factory) *cobra.Command {
 	o := &upOptions{}
 	cmd := &cobra.Command{
-		Use: "up SANDBOX [--image IMAGE]", Short: "Create a sandbox to run commands in",
+		Use: "up [SANDBOX]", Short: "Create a sandbox to run commands in",
 		Long: `Creates a standalone sandbox. 'exec' runs commands in it until 'down' removes
 it.
 
@@ -47,6 +47,9 @@ With --image, or with SANDBOX_AGENT_IMAGE set, it is a container; any image work
 and nothing has to be installed in it. Without, it is a jail: processes of this machine in bubblewrap, with this
 machine's programs (/usr) and none of its files. A jail needs no engine. Its
 files in /workspace and in the home directory stay.
+
+Without a name, --title makes one that is unused, and --repo is the repository
+of the current directory unless a flag says what is at /workspace.
 
 With --repo it has a clone of a repository at /workspace. Each command that
 changes files makes a commit on the branch sandbox/NAME of that repository; see
@@ -57,11 +60,18 @@ command starts it again.`,
 		Example: `  sandbox-agent up scratch
   sandbox-agent up dev --image debian:trixie
   sandbox-agent up fix --repo . --title 'Fix the login'
+  sandbox-agent up --title 'Fix the login' --from-ref v1.2
   sandbox-agent up quiet --image python:3.13 --network none --memory 512m
   sandbox-agent up unknown --trust sandboxed
   sandbox-agent exec dev uname -a`,
-		Args: cmdutil.Args(1, 1, "one name", "for example: sandbox-agent up dev --image debian:trixie"),
-		RunE: func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), f, args[0]) },
+		Args: func(cmd *cobra.Command, args []string) error {
+			least := 1
+			if o.title != "" {
+				least = 0
+			}
+			return cmdutil.Args(least, 1, "one name, or --title", "for example: sandbox-agent up dev --image debian:trixie")(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), f, strings.Join(args, "")) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.runtime, "runtime", "", "runtime: jail, container, box or host (default: the one that fits)")
@@ -105,6 +115,9 @@ command starts it again.`,
 
 func (o *upOptions) do(ctx context.Context, f *cmdutil.Factory, name string) error {
 	s := o.spec
+	if name == "" && o.repo == "" && o.project == "" && s.Worktree == "" && len(o.workspaces) == 0 {
+		o.repo = "."
+	}
 	s.Name, s.Network, s.IdleTimeout, s.TTL, s.Env = name, sandbox.NetworkMode(o.network), o.idle, o.life, o.env
 	var errs []error
 	var err error
@@ -134,7 +147,7 @@ func (o *upOptions) do(ctx context.Context, f *cmdutil.Factory, name string) err
 	case s.Worktree != "" && o.repo != "":
 		errs = append(errs, fmt.Errorf("--git-worktree and --repo each say what is at %s", sandbox.CloneDir))
 	case o.ref != "" && s.Worktree == "" && o.repo == "" && o.project == "":
-		errs = append(errs, errors.New("--from-ref without --repo or --project"))
+		errs = append(errs, errors.New("--from-ref needs --repo, --git-worktree or --project: for example, --repo ."))
 	}
 	if o.allow != "" {
 		s.Allow, s.Network = strings.Split(string(o.allow), ","), cmp.Or(s.Network, sandbox.NetworkRestricted)
@@ -156,6 +169,7 @@ func (o *upOptions) do(ctx context.Context, f *cmdutil.Factory, name string) err
 	if o.json {
 		return f.JSON(up)
 	}
+	name = up.Spec.Name
 	fmt.Fprintf(f.Stdout, "%s is up (%s, %s)\n", name, up.Runtime, time.Since(start).Round(time.Millisecond))
 	for _, line := range up.Notes {
 		f.Say(line)

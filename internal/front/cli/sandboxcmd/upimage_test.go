@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
@@ -15,6 +16,7 @@ import (
 func TestUpWithoutAnImage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
+	gittest.Git(t, "", "init", "-q", dir)
 	vars := map[string]string{"HOME": dir, "SANDBOX_AGENT_STATE_DIR": dir, "DOCKER_HOST": "unix://" + filepath.Join(dir, "none.sock"), app.ImageVariable: "mine"}
 	a := cmdutil.New(cmdutil.IO{Stdout: io.Discard, Stderr: io.Discard}, app.Env{Getenv: func(name string) string { return vars[name] }, OpenSandboxes: sandbox.NewManager})
 	for name, o := range map[string]*upOptions{"clone": {repo: dir}, "worktree": {spec: sandbox.Spec{Worktree: dir}}, "workspace": {workspaces: []string{dir}}, "nothing": {}} {

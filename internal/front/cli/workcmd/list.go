@@ -25,8 +25,8 @@ func NewCmdList(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List sandboxes that have a branch", Args: cmdutil.NoArgs,
 		Long: `Lists the sandboxes that have a branch of the current repository, the last
-changed first; outside of a repository all of them. Sandboxes that are gone are
-listed until 'delete': their commits stay.`,
+changed first. Sandboxes that are gone are listed until 'delete': their commits
+stay. Outside of a repository it needs --all.`,
 		Example: "  sandbox-agent list\n  sandbox-agent list --all -q",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), f) },
 	}
