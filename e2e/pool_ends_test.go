@@ -98,7 +98,7 @@ func TestPoolRoom(t *testing.T) {
 		t.Errorf("exit code %d, %q", c.code, c.stdout)
 	}
 	u.poolVerb(0, "destroy", l.ID)
-	u.poolVerb(2, "destroy", l.ID)
+	u.poolVerb(0, "destroy", l.ID)
 	u.poolVerb(0, "destroy-all")
 	u.poolVerb(0, "destroy-all")
 	p.stopped(0)

@@ -235,6 +235,9 @@ func (in *instance) connect(ctx context.Context, start bool) (*wireclient.Client
 	if err == nil {
 		c, err = wireclient.New(ctx, stream)
 	}
+	if err == nil && in.spec.proxied() && !in.spec.Nested {
+		go serveProxy(ctx, c, in.spec.Allow)
+	}
 	if err != nil && start && len(in.spec.Mounts) > 0 {
 		if why := in.explain(ctx, nil); why != nil { // its guest may have rejected a mount
 			err = fmt.Errorf("%w: %w", err, why)

@@ -328,7 +328,7 @@ func (cr *creator) make(ctx context.Context, r runtime.SandboxRuntime, s Spec, s
 	create.Bundle = file
 	create.Name, create.Image = cr.all.find(s.Runtime).prefix+s.Name, cmp.Or(snapshot, s.Image)
 	create.Labels = map[string]string{labelName: s.Name, labelSpec: string(spec), labelOwner: owner, labelImage: snapshot}
-	create.Root, create.NetworkNone, create.OCIRuntime = s.Root, s.Network == NetworkNone, s.OCIRuntime
+	create.Root, create.NetworkNone, create.OCIRuntime = s.Root, s.Network == NetworkNone || s.proxied(), s.OCIRuntime
 	create.Throwaway = s.Lifetime == LifetimeEphemeral
 	create.Limits = s.Limits.effective()
 	if s.Runtime == RuntimeBox {
@@ -372,7 +372,7 @@ func (cr *creator) guestOf(s Spec) runtime.SandboxSpec {
 		},
 		Config: wire.Config{
 			User: s.User, Dir: s.Dir, OwnDir: s.CreateDir, Env: s.Env, ImageEnv: s.ImageEnv,
-			IdleTimeoutMS: s.IdleTimeout.Milliseconds(), TTLMS: s.TTL.Milliseconds(),
+			IdleTimeoutMS: s.IdleTimeout.Milliseconds(), TTLMS: s.TTL.Milliseconds(), Proxy: s.proxied() && !s.Nested,
 		},
 	}
 	for _, b := range s.Mounts {
@@ -383,7 +383,10 @@ func (cr *creator) guestOf(s Spec) runtime.SandboxSpec {
 	}
 	if s.Nested {
 		create.Config.User = "" // the process that creates nested sandboxes is root
-		l := &wire.NestedConfig{User: s.User, Dir: s.Dir, Bytes: s.Limits.effective().MemoryBytes, Network: s.Network != NetworkNone}
+		l := &wire.NestedConfig{
+			User: s.User, Dir: s.Dir, Bytes: s.Limits.effective().MemoryBytes, Network: s.Network != NetworkNone && !s.proxied(),
+			Proxy: s.proxied(),
+		}
 		for _, b := range s.Mounts {
 			l.Mounts = append(l.Mounts, b.Target)
 		}

@@ -28,6 +28,9 @@ func (sb *Sandbox) NewNested(ctx context.Context) (*Nested, error) {
 	spec := sb.Spec()
 	spec.Lifetime = LifetimeEphemeral // never restarted and not in the history
 	r, _ := sb.in.at()
+	if spec.proxied() {
+		go serveProxy(ctx, n.Client, spec.Allow)
+	}
 	return &Nested{n, &instance{c: sb.in.c, r: r, spec: spec, conn: connection{client: n.Client}}}, nil
 }
 

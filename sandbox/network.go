@@ -20,7 +20,9 @@ type NetworkMode string
 const (
 	// NetworkFull reaches everything that the engine's containers reach.
 	NetworkFull = NetworkMode(workorder.NetworkFull)
-	// NetworkRestricted reaches only the hosts of Spec.Allow.
+	// NetworkRestricted reaches only the hosts of Spec.Allow. A box enforces it for every program. A container or jail, which must be
+	// LifetimeEphemeral and is never chosen by RuntimeAuto, has only a loopback with an HTTP proxy, which its variables name: this
+	// program serves it from this machine's network while it is connected.
 	NetworkRestricted = NetworkMode(workorder.NetworkRestricted)
 	// NetworkNone reaches nothing. Dial still works.
 	NetworkNone = NetworkMode(workorder.NetworkNone)
@@ -91,6 +93,9 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n NetworkMode, allow ...strin
 // networkNow sets the current network policy in the spec of a sandbox.
 func (l *lookup) networkNow(in *instance, b runtime.Instance) {
 	if _, ok := in.r.(runtime.PolicySetter); ok {
+		if in.spec.proxied() { // the engine has network none
+			return
+		}
 		if b.Network != "" {
 			in.spec.Network = NetworkMode(b.Network)
 		}

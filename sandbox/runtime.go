@@ -83,6 +83,7 @@ const (
 	CapNetworkNone       = runtime.CapNetworkNone       // only the loopback
 	CapNetworkFull       = runtime.CapNetworkFull       // everything that the machine reaches
 	CapNetworkRestricted = runtime.CapNetworkRestricted // only listed hosts
+	CapNetworkProxy      = runtime.CapNetworkProxy      // only listed hosts, for a LifetimeEphemeral sandbox: see NetworkRestricted
 	CapNetworkUpdate     = runtime.CapNetworkUpdate     // change of the network policy of a running sandbox
 	CapMemory            = runtime.CapMemory            // Limits.MemoryBytes
 	CapCPUs              = runtime.CapCPUs              // Limits.CPUs

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/wire"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Lifetime says when a sandbox ends.
@@ -181,7 +182,9 @@ func (s Spec) required() []Capability {
 	want(CapImage, s.Image != "")
 	want(CapRootFS, s.Root != "")
 	want(CapUser, s.User != "")
-	if c, ok := networks[cmp.Or(s.Network, NetworkFull)]; ok {
+	if c, ok := networks[cmp.Or(s.Network, NetworkFull)]; s.proxied() {
+		all = append(all, CapNetworkProxy)
+	} else if ok {
 		all = append(all, c)
 	}
 	want(CapRepository, s.Repo != "" && s.local())
@@ -194,6 +197,11 @@ func (s Spec) required() []Capability {
 	want(CapPIDs, s.Limits.PIDs > 0)
 	want(CapNested, s.Nested)
 	return all
+}
+
+// proxied reports whether a proxy of this program is the sandbox's only network.
+func (s Spec) proxied() bool {
+	return s.Network == NetworkRestricted && s.Lifetime == LifetimeEphemeral && (s.Runtime == RuntimeContainer || s.Runtime == RuntimeJail)
 }
 
 // Check validates the spec as Create does. Its error is an ErrInvalidSpec with all mistakes.
@@ -223,6 +231,10 @@ func (s Spec) complete() (Spec, error) {
 		wrong("no image")
 	}
 	errs = append(errs, s.Network.check())
+	for _, rule := range s.Allow {
+		_, err := workorder.ParseAllowRule(rule)
+		errs = append(errs, err)
+	}
 	if len(s.Allow) > 0 && s.Network != NetworkRestricted {
 		wrong("allow rules with network %s: only %s has rules", s.Network, NetworkRestricted)
 	}

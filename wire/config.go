@@ -47,6 +47,8 @@ type Config struct {
 	Kernel string    `json:"kernel,omitempty"`
 	// Unisolated means that the guest is not isolated from the machine: the machine's statistics are not the sandbox's.
 	Unisolated bool `json:"machine,omitempty"`
+	// Proxy serves an HTTP proxy on the sandbox's loopback, whose connections PathProxied passes to the host, and names it to commands.
+	Proxy bool `json:"proxy,omitempty"`
 }
 
 // MountID identifies the mount at a path.
@@ -70,4 +72,5 @@ type NestedConfig struct {
 	Mounts []string `json:"mounts,omitempty"`
 	// Network gives a nested sandbox the sandbox's network instead of a loopback of its own.
 	Network bool `json:"network,omitempty"`
+	Proxy   bool `json:"proxy,omitempty"` // Config.Proxy
 }

@@ -38,6 +38,9 @@ const (
 	// PathDial, by POST, connects to a port or socket in the sandbox (QueryNetwork, QueryAddress): the body is sent to
 	// it, the answer is received from it.
 	PathDial = "/v1/dial"
+	// PathProxied, by POST, waits for a connection to the sandbox's proxy (Config.Proxy): the answer has what its client sends, and the
+	// body is sent to the client. The host ends the connection if no rule allows it.
+	PathProxied = "/v1/proxied"
 	// PathPorts, by GET, lists the listening ports of the sandbox.
 	PathPorts = "/v1/ports"
 	// PathStats, by GET, returns Stats.

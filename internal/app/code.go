@@ -160,10 +160,47 @@ const (
 	SessionLife = "SESSION_MAX_LIFETIME"
 )
 
+// ProjectDir is the variable that names a directory for /project, instead of that of a preset. PROJECT_DIR is its short name.
+const ProjectDir = "SANDBOX_AGENT_PROJECT_DIR"
+
+// Artifacts to build when a server starts: definitions, separated as in PATH.
+const artifactsVariable = "SANDBOX_AGENT_ARTIFACTS"
+
+// BuildListed builds the artifacts of the definitions that SANDBOX_AGENT_ARTIFACTS names in the directory of presets, unless they
+// are there and newer. It warns of those that fail.
+func (c Code) BuildListed(ctx context.Context, warn func(string)) {
+	for _, file := range filepath.SplitList(c.Getenv(artifactsVariable)) {
+		if err := c.buildOnce(ctx, file); err != nil {
+			warn(fmt.Sprintf("%s: %s: %s", artifactsVariable, file, oneLine(err)))
+		}
+	}
+}
+
+func (c Code) buildOnce(ctx context.Context, file string) error {
+	d, err := artifact.ReadDefinition(file)
+	if err != nil {
+		return err
+	}
+	out := filepath.Join(c.presetOptions().Dir, d.Name)
+	wanted, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	if made, err := os.Stat(filepath.Join(out, artifact.MetadataFile)); err == nil && !made.ModTime().Before(wanted.ModTime()) {
+		return nil
+	}
+	return c.BuildArtifact(ctx, file, out, nil)
+}
+
 // Options returns the options of a runner that the environment sets.
 func (c Code) Options() (code.Options, error) {
 	o := code.Options{Image: c.SmallImage, Getenv: c.Getenv, Fallback: c.fallback("")}
 	var errs []error
+	if dir := cmp.Or(c.Getenv(ProjectDir), c.Getenv("PROJECT_DIR")); dir != "" {
+		var err error
+		o.Project, err = filepath.Abs(dir)
+		errs = append(errs, err)
+	}
 	for name, to := range map[string]*time.Duration{SessionIdle: &o.IdleTimeout, SessionLife: &o.TTL} {
 		text := c.Getenv(name)
 		if text == "" {

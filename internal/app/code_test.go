@@ -3,6 +3,7 @@ package app
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -36,4 +37,50 @@ func TestWherePresetsAre(t *testing.T) {
 	check("/old.yaml", "/old", true)
 	env[PresetsFile], env[PresetsDir] = "/new.yaml", "/new"
 	check("/new.yaml", "/new", true)
+}
+
+// A server builds the listed artifacts that are missing or older than their definitions; a mistake is only a warning.
+// Docs: docs/presets.md
+func TestBuildListed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	list := []string{put("good.yaml", "name: good\nbackend: jail\n"), put("bad.yaml", "name: [\n"), filepath.Join(dir, "none.yaml")}
+	env := map[string]string{
+		PresetsDir: filepath.Join(dir, "presets"), artifactsVariable: strings.Join(list, string(filepath.ListSeparator)),
+		"SANDBOX_AGENT_STATE_DIR": filepath.Join(dir, "state"),
+	}
+	c := (&Env{Getenv: func(name string) string { return env[name] }}).Code()
+	var first os.FileInfo
+	for range 2 {
+		var warned []string
+		c.BuildListed(t.Context(), func(s string) { warned = append(warned, s) })
+		made, err := os.Stat(filepath.Join(dir, "presets", "good"))
+		if err != nil || len(warned) != 2 {
+			t.Fatalf("%v, %q", err, warned)
+		}
+		if first != nil && !os.SameFile(first, made) {
+			t.Error("it was built again")
+		}
+		first = made
+	}
+}
+
+func TestProjectVariables(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"PROJECT_DIR": "/p"}
+	c := (&Env{Getenv: func(name string) string { return env[name] }}).Code()
+	if o, err := c.Options(); err != nil || o.Project != "/p" {
+		t.Errorf("%q, %v", o.Project, err)
+	}
+	env[ProjectDir] = "/q"
+	if o, err := c.Options(); err != nil || o.Project != "/q" {
+		t.Errorf("%q, %v", o.Project, err)
+	}
 }

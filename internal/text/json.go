@@ -2,9 +2,20 @@ package text
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"unicode/utf8"
 )
+
+// LastJSON returns the last line of an output that is not blank, if it is JSON; nil otherwise.
+func LastJSON(output []byte) json.RawMessage {
+	line := bytes.TrimSpace(output)
+	line = bytes.TrimSpace(line[bytes.LastIndexByte(line, '\n')+1:])
+	if !json.Valid(line) {
+		return nil
+	}
+	return line
+}
 
 // EscapeControls escapes DEL and the eight-bit controls, which JSON allows inside strings.
 func EscapeControls(b []byte) []byte {

@@ -3,7 +3,6 @@ package code
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -24,7 +23,8 @@ func (r *launcher) runtime(ctx context.Context, p Preset) (kind sandbox.Runtime,
 	for _, i := range r.m.Runtimes(ctx, sandbox.RuntimeJail) {
 		supports := func(set bool, c sandbox.Capability) bool { return !set || slices.Contains(i.Capabilities, c) }
 		if i.Healthy && supports(p.MemoryBytes != 0, sandbox.CapMemory) && supports(p.CPUs != 0, sandbox.CapCPUs) &&
-			supports(p.PIDs != 0, sandbox.CapPIDs) && (!p.Network || os.Geteuid() != 0) { // a jail of root shares the host's network
+			supports(p.PIDs != 0, sandbox.CapPIDs) && supports(len(p.Allow) > 0, sandbox.CapNetworkProxy) &&
+			(!p.Network || len(p.Allow) > 0 || os.Geteuid() != 0) { // a jail of root shares the host's network
 			return sandbox.RuntimeJail, "", nil
 		}
 		noJail = cmp.Or(i.Reason, "no jail with its limits and network")
@@ -70,19 +70,12 @@ func (r *launcher) spec(ctx context.Context, p Preset) (pool.Spec, error) {
 	}
 	s := pool.Spec{
 		Runtime: kind, Image: p.Image, Root: p.Root,
-		Limits: limits(p),
+		Limits: limits(p), Allow: p.Allow,
 	}
 	if p.Network || kind == sandbox.RuntimeHost {
 		s.Access = pool.AccessNetwork
 	}
 	if p.Project != "" {
-		st, err := os.Stat(p.Project)
-		if err == nil && !st.IsDir() {
-			err = errors.New("not a directory")
-		}
-		if err != nil {
-			return pool.Spec{}, fmt.Errorf("preset %s: %w: project directory: %w", p.Name, sandbox.ErrInvalidSpec, err)
-		}
 		s.Mounts = []sandbox.Mount{{Source: p.Project, Target: cmp.Or(p.ProjectMount, "/project"), ReadOnly: true}}
 	}
 	if kind == sandbox.RuntimeContainer && s.Image == "" {

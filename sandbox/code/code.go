@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -50,6 +51,8 @@ var ErrNoSessions = errors.New("preset without sessions")
 type Options struct {
 	// Presets returns the available presets; it is called at each use. nil means BuiltinPresets.
 	Presets func() []Preset
+	// Project, if not empty, is the Project of all presets.
+	Project string
 	// Image returns the image of containers whose preset names none; nil means that each must name one.
 	Image func(ctx context.Context) (string, error)
 	// Getenv reads the variables that presets inherit; nil inherits none.
@@ -123,6 +126,9 @@ type Request struct {
 	Client string
 	// Env are additional variables of the code, as NAME=value. A session has those of its first call.
 	Env []string
+	// Allow, if not empty, replaces the preset's network by the hosts of these rules, as sandbox.Spec.Allow. A session has that of its
+	// first call.
+	Allow []string
 	// Timeout and MemoryBytes override the preset's unless 0. A session keeps the memory limit of its first call.
 	Timeout     time.Duration
 	MemoryBytes int64
@@ -226,9 +232,21 @@ func (r *launcher) preset(q Request) (Preset, error) {
 	p := all[i]
 	p.Env = slices.Concat(p.Env, q.Env)
 	p.Timeout, p.Runtime = cmp.Or(q.Timeout, p.Timeout, DefaultTimeout), cmp.Or(q.Runtime, p.Runtime)
-	p.MemoryBytes = cmp.Or(q.MemoryBytes, p.MemoryBytes)
+	p.MemoryBytes, p.Project = cmp.Or(q.MemoryBytes, p.MemoryBytes), cmp.Or(r.o.Project, p.Project)
+	if len(q.Allow) > 0 {
+		p.Allow = q.Allow
+	}
 	if err := p.Check(); err != nil {
 		return p, fmt.Errorf("preset %s: %w: %w", p.Name, sandbox.ErrInvalidSpec, err)
+	}
+	if p.Project != "" {
+		st, err := os.Stat(p.Project)
+		if err == nil && !st.IsDir() {
+			err = fmt.Errorf("%s is not a directory", p.Project)
+		}
+		if err != nil {
+			return p, fmt.Errorf("preset %s: %w: project directory: %w", p.Name, sandbox.ErrInvalidSpec, err)
+		}
 	}
 	if len(q.Code) > MaxCode {
 		return p, fmt.Errorf("%w: %d bytes of code exceed the limit of %d", sandbox.ErrInvalidSpec, len(q.Code), MaxCode)

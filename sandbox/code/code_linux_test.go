@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -420,4 +423,74 @@ func halted(command string) bool {
 		}
 	}
 	return false
+}
+
+// Code with rules has no network but its proxy, and reaches only the hosts of the rules, in a fresh jail and in a session.
+// Docs: docs/run.md
+func TestAllow(t *testing.T) {
+	t.Parallel()
+	at := machineAddress(t)
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(at, "0"))
+	if err != nil {
+		t.Skipf("no server of this machine can be reached: %v", err)
+	}
+	web := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "hello")
+	})}} //nolint:gosec // of a test
+	web.Start()
+	defer web.Close()
+	const ask = `import os, urllib.request, urllib.error
+for via in ({"http": os.environ["http_proxy"]}, {}):
+    try: print(urllib.request.build_opener(urllib.request.ProxyHandler(via)).open(%q).read().decode())
+    except urllib.error.HTTPError as e: print(e.code)
+    except OSError as e: print("unreachable")
+`
+	r := open(t, Options{})
+	for _, session := range []string{"", "s"} {
+		for url, want := range map[string]string{web.URL: "hello\nunreachable\n", "http://192.0.2.77": "403\nunreachable\n"} {
+			q := Request{
+				Preset: "python", Session: session, Runtime: sandbox.RuntimeJail, Allow: []string{l.Addr().String()}, Code: fmt.Sprintf(ask, url),
+			}
+			if got, err := r.Run(t.Context(), q); err != nil || got.Stdout != want {
+				t.Errorf("session %q, %s: %q %q, %v", session, url, got.Stdout, got.Stderr, err)
+			}
+		}
+	}
+}
+
+// machineAddress returns an address of this machine that is not on its loopback.
+func machineAddress(t *testing.T) string {
+	t.Helper()
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
+			return n.IP.String()
+		}
+	}
+	t.Skip("this machine has no network")
+	return ""
+}
+
+// The caller's project overrides the preset's, and has to be a directory.
+func TestProjectOfTheCaller(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("content"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r := open(t, Options{Project: dir})
+	q := Request{Preset: "shell", Runtime: sandbox.RuntimeJail, Code: "ls /project; touch /project/x || exit 7"}
+	if got, err := r.Run(t.Context(), q); err != nil || got.Stdout != "f\n" || got.ExitCode != 7 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	r = open(t, Options{Project: filepath.Join(dir, "f")})
+	if _, err := r.Run(t.Context(), q); !errors.Is(err, sandbox.ErrInvalidSpec) {
+		t.Error(err)
+	}
 }

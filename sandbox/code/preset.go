@@ -41,6 +41,8 @@ type Preset struct {
 	ProjectMount string `json:"project_mount,omitempty"`
 	// Network gives the code network access.
 	Network bool `json:"network,omitempty"`
+	// Allow gives it access to the hosts of these rules only, as sandbox.Spec.Allow.
+	Allow []string `json:"allow,omitempty"`
 	// Program is a program of the host that runs the code from its standard input and isolates it itself.
 	Program string `json:"program,omitempty"`
 }
@@ -121,6 +123,9 @@ func (p Preset) Check() error {
 	}
 	if p.Runtime == sandbox.RuntimeJail && p.Image != "" {
 		errs = append(errs, errors.New("a jail has no image"))
+	}
+	if p.Program != "" && len(p.Allow) > 0 {
+		errs = append(errs, errors.New("its program isolates itself: allow rules do not apply to it"))
 	}
 	if p.Runtime != sandbox.RuntimeJail && p.Root != "" {
 		errs = append(errs, errors.New("only a jail has a root directory"))

@@ -46,6 +46,8 @@ const (
 type Spec struct {
 	// Access defaults to AccessNone.
 	Access Access `json:"trust,omitempty"`
+	// Allow has rules, as sandbox.Spec.Allow. With any, the sandbox reaches only those hosts, whatever its Access.
+	Allow []string `json:"allow,omitempty"`
 	// Runtime defaults to sandbox.RuntimeContainer; a jail has no image.
 	Runtime sandbox.Runtime `json:"runtime,omitempty"`
 	// Image is a reference of an image on the engine; "" means Options.Image. It is resolved at each Acquire.
@@ -125,9 +127,12 @@ func (s Spec) Sandbox() sandbox.Spec {
 	if s.Access == AccessNetwork {
 		network = sandbox.NetworkFull
 	}
+	if len(s.Allow) > 0 {
+		network = sandbox.NetworkRestricted
+	}
 	sp := sandbox.Spec{
 		Runtime: s.Runtime, Image: s.Image, Root: s.Root, User: s.User, Env: s.Env, Mounts: s.Mounts, Limits: s.Limits, Network: network,
-		Lifetime: sandbox.LifetimeEphemeral,
+		Allow: s.Allow, Lifetime: sandbox.LifetimeEphemeral,
 	}
 	if s.Runtime == sandbox.RuntimeContainer {
 		sp.Nested = true

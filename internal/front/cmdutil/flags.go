@@ -1,9 +1,13 @@
 package cmdutil
 
 import (
+	"errors"
+	"strings"
+
 	"github.com/spf13/pflag"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // RuleList is a flag that can be given several times, or with commas.
@@ -21,6 +25,20 @@ func (l *RuleList) Set(s string) error {
 	}
 	*l += RuleList(s)
 	return nil
+}
+
+// Rules returns the rules, or an error with all mistakes.
+func (l *RuleList) Rules() (all []string, err error) {
+	if *l == "" {
+		return nil, nil
+	}
+	all = strings.Split(string(*l), ",")
+	var errs []error
+	for _, s := range all {
+		_, err := workorder.ParseAllowRule(s)
+		errs = append(errs, err)
+	}
+	return all, errors.Join(errs...)
 }
 
 // FromEnvironment sets each of the flags that was not given to the value of its variable, and returns the source of each value.

@@ -38,6 +38,8 @@ type Request struct {
 	pool.Spec
 	// Name is for people who look at what is lent; it need not be unique.
 	Name string `json:"name,omitempty"`
+	// TimeoutSeconds limits each command of the lease that has no limit of its own; 0 means 300.
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
 }
 
 var lease = lazyregexp.New(`^L-[a-z0-9]{1,40}$`)
@@ -53,6 +55,8 @@ type LeaseInfo struct {
 	Since   time.Time `json:"since"`
 	// Status is idle or busy, whether a command runs in it.
 	Status string `json:"status"`
+	// TimeoutSeconds limits a command that has no limit of its own.
+	TimeoutSeconds float64 `json:"timeout_seconds"`
 }
 
 // ExecRequest is a command: Argv, or Command for a shell.
@@ -64,12 +68,14 @@ type ExecRequest struct {
 	Stdin   string   `json:"stdin,omitempty"`
 	// StdinBytes is Stdin that need not be a text.
 	StdinBytes []byte `json:"stdin_base64,omitempty"`
-	// TimeoutSeconds ends it with everything it started; 0 means 300.
+	// TimeoutSeconds ends it with everything it started; 0 means the lease's limit.
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
 	// MaxOutput bounds each stream, in bytes, up to 64 MiB; 0 means 1 MiB.
 	MaxOutput int `json:"max_output,omitempty"`
 	// Stream asks for all output, as it comes: the answer is an Output on each line.
 	Stream bool `json:"stream,omitempty"`
+	// ParseJSON asks for Result.JSON. It is not for a stream.
+	ParseJSON bool `json:"parse_json,omitempty"`
 }
 
 // Output is a part of what a command printed, or how it ended. The last one of an answer has a Result or an Error.
@@ -89,6 +95,8 @@ type Result struct {
 	StdoutBytes []byte `json:"stdout_base64,omitempty"`
 	StderrBytes []byte `json:"stderr_base64,omitempty"`
 	DurationMS  int64  `json:"duration_ms"`
+	// JSON is the last line of Stdout, if it is JSON and ExecRequest.ParseJSON asked for it.
+	JSON json.RawMessage `json:"json,omitempty"`
 }
 
 // Output is what the command printed on standard output, as it is.
@@ -230,17 +238,24 @@ func (c *Client) Acquire(ctx context.Context, r Request) (l LeaseInfo, err error
 	return l, c.do(ctx, acquireDeadline, http.MethodPost, "/v1/leases", r, &l)
 }
 
-func execWithin(e ExecRequest) time.Duration {
-	limit := pool.DefaultTimeout
-	if e.TimeoutSeconds > 0 {
-		limit = time.Duration(e.TimeoutSeconds * float64(time.Second))
+// execWithin returns how long the answer to a command may take. Only the server knows the limit of a lease.
+func (c *Client) execWithin(ctx context.Context, id string, e ExecRequest) time.Duration {
+	limit := e.TimeoutSeconds
+	if limit == 0 {
+		limit = pool.DefaultTimeout.Seconds()
+		all, _ := c.List(ctx) // the command's own request has the error
+		for _, l := range all {
+			if l.ID == id && l.TimeoutSeconds > 0 {
+				limit = l.TimeoutSeconds
+			}
+		}
 	}
-	return limit + execPatience
+	return seconds(limit) + execPatience
 }
 
 // Exec runs a command in a lease.
 func (c *Client) Exec(ctx context.Context, id string, e ExecRequest) (r Result, err error) {
-	return r, c.do(ctx, execWithin(e), http.MethodPost, execPath(id), e, &r)
+	return r, c.do(ctx, c.execWithin(ctx, id, e), http.MethodPost, execPath(id), e, &r)
 }
 
 func execPath(id string) string { return "/v1/leases/" + url.PathEscape(id) + "/exec" }
@@ -248,7 +263,7 @@ func execPath(id string) string { return "/v1/leases/" + url.PathEscape(id) + "/
 // ExecTo is Exec with all output, as it comes, in place of a part of it in the Result. An older server that does not
 // stream returns its bounded output at the end.
 func (c *Client) ExecTo(ctx context.Context, id string, e ExecRequest, stdout, stderr io.Writer) (Result, error) {
-	within := execWithin(e)
+	within := c.execWithin(ctx, id, e)
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("the server has not answered within %s", within))
 	defer cancel()
 	got, err := c.ask(ctx, http.MethodPost, execPath(id), streamType, e)

@@ -1,6 +1,7 @@
 package poolserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/loopback"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
 )
@@ -40,6 +42,7 @@ const DefaultLeaseIdle = time.Hour
 type Server struct {
 	pool    *pool.Pool
 	idle    time.Duration
+	ttl     time.Duration // 0 means no limit
 	sources []Source
 	log     *slog.Logger
 
@@ -52,20 +55,22 @@ type lent struct {
 	*pool.Lease
 	name  string
 	since time.Time
+	limit time.Duration // of commands without one
 	mu    sync.Mutex
 	users int
 	used  time.Time
 }
 
-// New serves a pool. Leases end when they have not been used for idle (0 means DefaultLeaseIdle), and mount only what the sources have.
-func New(p *pool.Pool, idle time.Duration, sources []Source, log *slog.Logger) *Server {
+// New serves a pool. Leases end when they have not been used for idle (0 means DefaultLeaseIdle) or ttl after their start (0 means
+// never), and mount only what the sources have.
+func New(p *pool.Pool, idle, ttl time.Duration, sources []Source, log *slog.Logger) *Server {
 	if idle == 0 {
 		idle = DefaultLeaseIdle
 	}
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Server{pool: p, idle: idle, sources: sources, log: log, leases: map[string]*lent{}}
+	return &Server{pool: p, idle: idle, ttl: ttl, sources: sources, log: log, leases: map[string]*lent{}}
 }
 
 // Listener is where a server is asked.
@@ -190,6 +195,7 @@ func errorOf(err error) (e *Error, status int) {
 		{pool.ErrReleased, KindNotFound, http.StatusNotFound},
 		{pool.ErrClosed, KindUnavailable, http.StatusServiceUnavailable},
 		{sandbox.ErrNotFound, KindNotFound, http.StatusNotFound},
+		{sandbox.ErrName, KindInvalid, http.StatusBadRequest},
 		{sandbox.ErrInvalidSpec, KindInvalid, http.StatusBadRequest},
 		{sandbox.ErrUnavailable, KindUnavailable, http.StatusServiceUnavailable},
 		{sandbox.ErrUnsupported, KindUnsupported, http.StatusNotImplemented},
@@ -224,6 +230,9 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) (any, error) {
 			return nil, err
 		}
 	}
+	if err := checkTimeout(req.TimeoutSeconds); err != nil {
+		return nil, fmt.Errorf("lease: %w", err)
+	}
 	spec, err := permit(req.Spec, s.sources)
 	if err != nil {
 		return nil, err
@@ -235,7 +244,9 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) (any, error) {
 	if r.Context().Err() != nil { // the client is gone and would not release it
 		return nil, errors.Join(context.Cause(r.Context()), l.Release(context.WithoutCancel(r.Context())))
 	}
-	have := &lent{Lease: l, name: req.Name, since: time.Now(), used: time.Now()}
+	have := &lent{
+		Lease: l, name: req.Name, since: time.Now(), used: time.Now(), limit: cmp.Or(seconds(req.TimeoutSeconds), pool.DefaultTimeout),
+	}
 	s.mu.Lock()
 	s.leases[l.ID()] = have
 	s.mu.Unlock()
@@ -246,7 +257,7 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) (any, error) {
 func (l *lent) document() LeaseInfo {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	d := LeaseInfo{ID: l.ID(), Name: l.name, Sandbox: l.Sandbox(), Since: l.since.UTC(), Status: "idle"}
+	d := LeaseInfo{ID: l.ID(), Name: l.name, Sandbox: l.Sandbox(), Since: l.since.UTC(), Status: "idle", TimeoutSeconds: l.limit.Seconds()}
 	if l.users > 0 {
 		d.Status = "busy"
 	}
@@ -260,10 +271,26 @@ func (l *lent) use(n int) {
 	l.used = time.Now()
 }
 
-func (l *lent) left(idle time.Duration) bool {
+// over returns why a lease ends; "" if it does not.
+func (l *lent) over(idle, ttl time.Duration) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.users == 0 && time.Since(l.used) > idle
+	switch {
+	case ttl > 0 && time.Since(l.since) > ttl:
+		return "time to live"
+	case l.users == 0 && time.Since(l.used) > idle:
+		return "unused"
+	}
+	return ""
+}
+
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+
+func checkTimeout(n float64) error {
+	if n < 0 || n > maxTimeout.Seconds() {
+		return fmt.Errorf("%w: timeout_seconds %g: use 0 to %g", sandbox.ErrInvalidSpec, n, maxTimeout.Seconds())
+	}
+	return nil
 }
 
 func (s *Server) list(http.ResponseWriter, *http.Request) (any, error) {
@@ -299,9 +326,8 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, fmt.Errorf("command: %w: name either argv or command", sandbox.ErrInvalidSpec)
 	case e.Stdin != "" && len(e.StdinBytes) > 0:
 		return nil, fmt.Errorf("command: %w: name either stdin or stdin_base64", sandbox.ErrInvalidSpec)
-	case e.TimeoutSeconds < 0 || e.TimeoutSeconds > maxTimeout.Seconds():
-		return nil, fmt.Errorf("command: %w: timeout_seconds %g: use 0 to %g", sandbox.ErrInvalidSpec, e.TimeoutSeconds,
-			maxTimeout.Seconds())
+	case checkTimeout(e.TimeoutSeconds) != nil:
+		return nil, fmt.Errorf("command: %w", checkTimeout(e.TimeoutSeconds))
 	case e.MaxOutput < 0 || e.MaxOutput > maxOutput:
 		return nil, fmt.Errorf("command: %w: max_output %d: use 0 to %d", sandbox.ErrInvalidSpec, e.MaxOutput, maxOutput)
 	}
@@ -316,7 +342,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) (any, error) {
 	defer l.use(-1)
 	c := sandbox.Command{
 		Argv: e.Argv, Dir: e.Dir, Env: e.Env, Stdin: strings.NewReader(e.Stdin + string(e.StdinBytes)),
-		Timeout: time.Duration(e.TimeoutSeconds * float64(time.Second)), MaxOutput: e.MaxOutput,
+		Timeout: cmp.Or(seconds(e.TimeoutSeconds), l.limit), MaxOutput: e.MaxOutput,
 	}
 	if e.Stream || r.Header.Get("Accept") == streamType {
 		stream(w, r, l, c)
@@ -326,7 +352,11 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return resultOf(res), nil
+	answer := resultOf(res)
+	if e.ParseJSON {
+		answer.JSON = text.LastJSON(res.Stdout)
+	}
+	return answer, nil
 }
 
 // streamType asks for a stream in Accept, where a server that knows none answers with a Result, and is the stream's own type.
@@ -372,11 +402,15 @@ func (f printer) Write(p []byte) (int, error) {
 
 func (s *Server) end(_ http.ResponseWriter, r *http.Request) (any, error) {
 	l, err := s.find(r)
+	destroy := r.URL.Query().Get("destroy") == "1"
+	if destroy && errors.Is(err, sandbox.ErrNotFound) { // nothing of it is left
+		return s.pool.Stats(), nil
+	}
 	if err != nil {
 		return nil, err
 	}
 	s.forget(l)
-	if r.URL.Query().Get("destroy") == "1" {
+	if destroy {
 		err = l.Destroy(r.Context())
 	} else {
 		err = l.Release(r.Context())
@@ -408,16 +442,16 @@ const sweepEvery = time.Second
 func (s *Server) sweep(ctx context.Context) {
 	for range proc.Ticks(ctx.Done(), sweepEvery) {
 		s.mu.Lock()
-		var left []*lent
+		left := map[*lent]string{}
 		for _, l := range s.leases {
-			if l.left(s.idle) {
-				left = append(left, l)
+			if why := l.over(s.idle, s.ttl); why != "" {
+				left[l] = why
 				delete(s.leases, l.ID())
 			}
 		}
 		s.mu.Unlock()
-		for _, l := range left {
-			s.log.Warn("unused lease ended", "lease", l.ID(), "idle", s.idle)
+		for l, why := range left {
+			s.log.Warn("lease ended", "lease", l.ID(), "reason", why)
 			if err := l.Destroy(context.WithoutCancel(ctx)); err != nil {
 				s.log.Warn("a sandbox was left", "error", err)
 			}

@@ -37,7 +37,7 @@ func serve(t *testing.T, token string) (socket, address string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() {
-		served <- New(pool.New(m, pool.Options{}), 0, nil, nil).Serve(ctx, Listener{Listener: l}, Listener{tcp, token})
+		served <- New(pool.New(m, pool.Options{}), 0, 0, nil, nil).Serve(ctx, Listener{Listener: l}, Listener{tcp, token})
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -117,6 +117,10 @@ func TestRequests(t *testing.T) {
 		"a stranger's":    {"POST", "/v1/leases", strings.Repeat(" ", 64<<10), "", http.StatusUnauthorized, KindInvalid},
 		"a wrong limit":   {"POST", "/v1/leases", `{"runtime": "jail", "limits": {"cpus": -3}}`, "secret", http.StatusBadRequest, KindInvalid},
 		"release of none": {"DELETE", "/v1/leases/L-x", "", "secret", http.StatusNotFound, KindNotFound},
+		"destroy again":   {"DELETE", "/v1/leases/L-x?destroy=1", "", "secret", http.StatusOK, ""},
+		"destroy no ID":   {"DELETE", "/v1/leases/x?destroy=1", "", "secret", http.StatusBadRequest, KindInvalid},
+		"a wrong rule":    {"POST", "/v1/leases", `{"runtime": "jail", "allow": ["a b"]}`, "secret", http.StatusBadRequest, KindInvalid},
+		"a wrong time":    {"POST", "/v1/leases", `{"runtime": "jail", "timeout_seconds": -1}`, "secret", http.StatusBadRequest, KindInvalid},
 		"destroy all":     {"DELETE", "/v1/leases", "", "secret", http.StatusOK, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -189,6 +193,31 @@ func TestExec(t *testing.T) {
 	}
 }
 
+// A lease's limit is that of its commands, also for the client's patience. The last line is parsed on request.
+func TestLeaseLimit(t *testing.T) {
+	t.Parallel()
+	socket, _ := serve(t, "secret")
+	c := Dial(socket)
+	l, err := c.Acquire(t.Context(), Request{Spec: pool.Spec{Runtime: sandbox.RuntimeJail}, TimeoutSeconds: 1})
+	if err != nil || l.TimeoutSeconds != 1 {
+		t.Fatal(l, err)
+	}
+	if got := c.execWithin(t.Context(), l.ID, ExecRequest{}); got != time.Second+execPatience {
+		t.Error(got)
+	}
+	for command, want := range map[string]string{
+		`echo log; echo '{"a": 1}'; echo`: `{"a":1}`, "echo 7": "7", "echo text": "", "true": "", `printf '{"a"'`: "",
+	} {
+		r, err := c.Exec(t.Context(), l.ID, ExecRequest{Command: command, ParseJSON: true})
+		if err != nil || string(r.JSON) != want {
+			t.Errorf("%s: %s, %v", command, r.JSON, err)
+		}
+	}
+	if r, err := c.Exec(t.Context(), l.ID, ExecRequest{Command: "sleep 600"}); err != nil || !r.TimedOut {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 func second[T any](_ T, err error) error { return err }
 
 // A server that takes connections and answers nothing is not waited for longer than the command may take.
@@ -203,7 +232,7 @@ func TestSilentServer(t *testing.T) {
 	if err := Dial(socket).do(t.Context(), time.Millisecond, http.MethodGet, "/v1/stats", nil, nil); err == nil || errors.Is(err, ErrNotServing) {
 		t.Error(err)
 	}
-	if got := execWithin(ExecRequest{TimeoutSeconds: 3}); got != 3*time.Second+execPatience {
+	if got := Dial(socket).execWithin(t.Context(), "L-x", ExecRequest{TimeoutSeconds: 3}); got != 3*time.Second+execPatience {
 		t.Error(got)
 	}
 }

@@ -41,7 +41,9 @@ func Enter() error {
 	if err := drop(); err != nil {
 		return fmt.Errorf("enter a nested sandbox: %w", err)
 	}
-	config, err := json.Marshal(wire.Config{User: l.User, Dir: l.Dir, Env: append(l.Env, "HOME="+l.Dir, "USER=sandbox", "LOGNAME=sandbox")})
+	config, err := json.Marshal(wire.Config{
+		User: l.User, Dir: l.Dir, Env: append(l.Env, "HOME="+l.Dir, "USER=sandbox", "LOGNAME=sandbox"), Proxy: l.Proxy,
+	})
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,9 @@ func read(b []byte) (config wireserver.Config, c wire.Config, err error) {
 	if err := safeopen.Verify(c.Mounts, c.Kernel); err != nil {
 		return wireserver.Config{}, c, err
 	}
-	config, err = configure(c)
+	if config, err = configure(c); err == nil && c.Proxy {
+		err = listenProxy(&config)
+	}
 	return config, c, err
 }
 
@@ -119,6 +121,21 @@ func configure(c wire.Config) (wireserver.Config, error) {
 		IdleTimeout: time.Duration(c.IdleTimeoutMS) * time.Millisecond, TTL: time.Duration(c.TTLMS) * time.Millisecond,
 		OwnerTimeout: time.Duration(c.OwnerTimeoutMS) * time.Millisecond,
 	}, nil
+}
+
+// listenProxy opens the sandbox's proxy before any command runs, and names it in variables. The others win.
+func listenProxy(c *wireserver.Config) error {
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return fmt.Errorf("open the sandbox's proxy: %w", err)
+	}
+	c.Proxy = l
+	env := []string{"NODE_USE_ENV_PROXY=1"} // Node.js ignores the others without it
+	for _, name := range []string{"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"} {
+		env = append(env, name+"=http://"+l.Addr().String())
+	}
+	c.Env = append(append(env, "no_proxy=localhost,127.0.0.1,::1", "NO_PROXY=localhost,127.0.0.1,::1"), c.Env...)
+	return nil
 }
 
 // own creates a missing directory, and gives it to a user.

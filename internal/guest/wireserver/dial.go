@@ -49,6 +49,47 @@ func (s *Server) dial(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// acceptProxied passes the connections to the sandbox's proxy to the handlers of PathProxied. Without a host that serves them they end.
+func (s *Server) acceptProxied(ctx context.Context) {
+	defer context.AfterFunc(ctx, func() { _ = s.config.Proxy.Close() })()
+	for {
+		conn, err := s.config.Proxy.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(acceptPause)
+			continue
+		}
+		select {
+		case s.proxied <- conn:
+		case <-time.After(dialTime):
+			_ = conn.Close()
+		case <-ctx.Done():
+			_ = conn.Close()
+		}
+	}
+}
+
+// acceptPause keeps a guest without free descriptors from spinning.
+const acceptPause = 50 * time.Millisecond
+
+// proxy gives one connection to the sandbox's proxy to the host.
+func (s *Server) proxy(w http.ResponseWriter, r *http.Request) {
+	if s.config.Proxy == nil {
+		wirehttp.Error(w, &wire.Error{Code: wire.CodeUnsupported, Text: "this sandbox has no proxy"})
+		return
+	}
+	select {
+	case conn := <-s.proxied:
+		s.lifecycle.busy(1)
+		defer s.lifecycle.busy(-1)
+		defer conn.Close()
+		join(w, r, conn)
+	case <-r.Context().Done():
+	}
+}
+
 // join copies between a request's two bodies and a connection, until that ends or the client disconnects.
 func join(w http.ResponseWriter, r *http.Request, conn net.Conn) {
 	// A client that has closed its side and then disconnects would otherwise go unnoticed until there is data.

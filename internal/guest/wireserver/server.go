@@ -46,6 +46,8 @@ type Config struct {
 	DataBytes uint64
 	// Network controls the sandbox's network; nil if the guest does not.
 	Network PolicyControl
+	// Proxy accepts connections that the host serves by PathProxied; nil if the sandbox has no proxy.
+	Proxy net.Listener
 	// StartNested starts a nested sandbox; nil if the guest does not support it. ctx bounds the creation.
 	StartNested func(ctx context.Context) (Nested, error)
 	// OrphanGuard detects and kills abandoned processes that fill the sandbox.
@@ -80,6 +82,7 @@ type Server struct {
 	files     *files.Files
 	sessions  *session.Server
 	mux       *http.ServeMux
+	proxied   chan net.Conn // of the proxy, for PathProxied
 }
 
 // New returns a server.
@@ -89,7 +92,7 @@ func New(c Config) *Server {
 		sessions: session.New(session.Config{
 			Self: c.Self, Reap: c.Reap, User: c.User, Dir: c.Dir, Env: c.Env, DataBytes: c.DataBytes,
 			OOMKills: c.OOMKills,
-		}), mux: http.NewServeMux(),
+		}), mux: http.NewServeMux(), proxied: make(chan net.Conn),
 	}
 	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET " + wire.PathHello:       s.hello,
@@ -117,6 +120,7 @@ func New(c Config) *Server {
 			}
 		})
 	}
+	s.mux.HandleFunc("POST "+wire.PathProxied, s.proxy) // waiting for a connection is no use of the sandbox
 	s.handle(files.Patterns(), s.files)
 	s.handle(session.Patterns(), s.sessions)
 	return s
@@ -147,6 +151,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer cancel()
 	over := make(chan error, 1)
 	go func() { over <- s.lifecycle.wait(ctx, s.config, s.commands.running) }()
+	if s.config.Proxy != nil {
+		go s.acceptProxied(ctx)
+	}
 	protocols := &http.Protocols{}
 	protocols.SetUnencryptedHTTP2(true)
 	h := &http.Server{

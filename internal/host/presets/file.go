@@ -57,7 +57,8 @@ var keys = func() *yamlkeys.Schema {
 		{Name: "kernel", Schema: text},
 		{Name: "project", Schema: text},
 		{Name: "description", Schema: text},
-		{Name: "network", Schema: &yamlkeys.Schema{Kind: yamlkeys.Text, Enum: []string{"none", "full"}}},
+		{Name: "network", Schema: &yamlkeys.Schema{Kind: yamlkeys.Text, Enum: []string{"none", "full", "restricted"}}},
+		{Name: "allow", Schema: &yamlkeys.Schema{Kind: yamlkeys.List, Item: &yamlkeys.Schema{Kind: yamlkeys.Text, Check: checkRule}}},
 		{Name: "timeout_seconds", Schema: number},
 		{Name: "memory_mb", Schema: integer},
 		{Name: "pids", Schema: integer},
@@ -90,6 +91,12 @@ func checkSources(d *yamlkeys.Decoder, v *yamlkeys.Value) {
 	slices.Sort(has)
 	if len(has) != 1 && !slices.Equal(has, []string{"flake", "interpreter"}) {
 		d.Report(v.Node, yamlkeys.CodeValue, "", "%s needs exactly one of %s, it has %d", v.Path, strings.Join(sources, ", "), len(has))
+	}
+}
+
+func checkRule(d *yamlkeys.Decoder, v *yamlkeys.Value) {
+	if _, err := workorder.ParseAllowRule(v.Text); err != nil {
+		d.Report(v.Node, yamlkeys.CodeValue, "", "%v", err)
 	}
 }
 
@@ -211,7 +218,10 @@ func (l *loader) preset(e *entry, name, file string) (code.Preset, error) {
 	made.MemoryBytes, made.CPUs, made.PIDs = cmp.Or(int64(number("memory_mb"))<<20, made.MemoryBytes), cmp.Or(number("cpus"), made.CPUs),
 		cmp.Or(int64(number("pids")), made.PIDs)
 	made.Env, made.Inherit = append(made.Env, env...), append(made.Inherit, e.v.Get("inherit_vars").Strs()...)
-	made.Network = e.text("network") == "full"
+	made.Network, made.Allow = e.text("network") == "full", e.v.Get("allow").Strs()
+	if (e.text("network") == string(sandbox.NetworkRestricted)) != (len(made.Allow) > 0) {
+		return made, errors.New("network restricted and allow belong together: name both, or neither")
+	}
 	if stdin != "" {
 		made.CodeArgument = stdin == "arg"
 	}

@@ -77,16 +77,22 @@ presets:
   tight: {preset: shell, memory_mb: 10}
   few: {preset: shell, pids: 10, cpus: 0.005}
   jpy: {interpreter: [python3, "-"], session: jupyter, kernel: ir}
+  listed: {preset: shell, network: restricted, allow: ["*.example.com", "db.example.com:5432"]}
+  unlisted: {preset: shell, network: restricted}
+  unrestricted: {preset: shell, network: full, allow: [example.com]}
 `, 0o644)
 	var warned []string
 	r, err := Open(Options{File: file, Dir: filepath.Join(dir, "none"), Getenv: func(n string) string { return map[string]string{"HOME": "/h"}[n] }, Warn: func(s string) { warned = append(warned, s) }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := names(r.Presets()); got != "a b jpy merged node python shell" {
+	if got := names(r.Presets()); got != "a b jpy listed merged node python shell" {
 		t.Error(got)
 	}
-	if len(warned) != 8 || r.Problem("unset") == nil || r.Problem("nix") == nil || r.Problem("tight") == nil || r.Problem("few") == nil || r.Problem("vm") == nil || r.Problem("gone") == nil || r.Problem("ref") == nil || r.Problem("a") != nil {
+	if e := find(t, r, "listed"); e.Network || strings.Join(e.Allow, " ") != "*.example.com db.example.com:5432" {
+		t.Errorf("%+v", e)
+	}
+	if len(warned) != 10 || r.Problem("unlisted") == nil || r.Problem("unrestricted") == nil || r.Problem("unset") == nil || r.Problem("nix") == nil || r.Problem("tight") == nil || r.Problem("few") == nil || r.Problem("vm") == nil || r.Problem("gone") == nil || r.Problem("ref") == nil || r.Problem("a") != nil {
 		t.Errorf("%q", warned)
 	}
 	if p := find(t, r, "python"); p.Timeout != 1500*time.Millisecond || p.MemoryBytes != 64<<20 || p.Driver != sandbox.DriverPython || p.Source != file {

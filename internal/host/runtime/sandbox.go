@@ -48,6 +48,7 @@ const (
 	CapNetworkNone       Capability = "network_none"       // the loopback only
 	CapNetworkFull       Capability = "network_full"       // everything that the machine reaches
 	CapNetworkRestricted Capability = "network_restricted" // hosts of a list
+	CapNetworkProxy      Capability = "network_proxy"      // hosts of a list, by a proxy in the program that made the sandbox
 	CapNetworkUpdate     Capability = "network_update"     // a change of the network policy while the sandbox runs
 	CapMemory            Capability = "limits_memory"
 	CapCPUs              Capability = "limits_cpus"

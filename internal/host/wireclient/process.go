@@ -155,6 +155,11 @@ func (c *Client) Dial(ctx context.Context, network, address string) (net.Conn, e
 	return conn, nil
 }
 
+// Proxied waits for a connection that a command makes to the sandbox's proxy. It has no deadlines and can be closed for writing alone.
+func (c *Client) Proxied(ctx context.Context) (net.Conn, error) {
+	return c.tunnel(ctx, wire.PathProxied, nil)
+}
+
 // SFTP is a connection to a server of SFTP in the sandbox, whose relative paths are below the one of the query. ctx
 // bounds the attempt, not the connection.
 func (f Files) SFTP(ctx context.Context, q FileQuery) (net.Conn, error) {

@@ -3,6 +3,7 @@ package codecmd
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,10 +29,12 @@ type codeOptions struct {
 	env     []string // variables; until the previous release, a preset
 	file    string
 	memory  string
+	allow   cmdutil.RuleList
 	runtime string
 	// fallback says what runs the code where no isolation is available.
 	fallback string
 	json     bool
+	parse    bool
 }
 
 // NewCmdRun makes the command.
@@ -51,11 +54,15 @@ With --session the code runs in an interpreter that keeps its state between
 calls, and has the variables of its first call. A session ends after five
 minutes without use, or after an hour.
 
+SANDBOX_AGENT_PROJECT_DIR, or PROJECT_DIR, names a directory that the code sees
+read-only at /project.
+
 PRESET is node, python, shell, another one of 'preset list', or the path of an
 artifact.`,
 		Example: `  sandbox-agent run python 'print(6 * 7)'
   sandbox-agent run node -f script.js
   sandbox-agent run -e NAME=world shell 'echo hello $NAME'
+  sandbox-agent run --allow pypi.org shell 'curl -fsS https://pypi.org/simple/six/'
   sandbox-agent run python --session s 'x = 1'
   sandbox-agent run python --session s 'x + 1'`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -95,6 +102,8 @@ artifact.`,
 	flags.StringVar(&o.memory, "memory", "", "memory limit, such as 512m or 2g (default 512m)")
 	flags.StringVar(&o.runtime, "runtime", "", "runtime: jail, container or box (default: the first available)")
 	cmdutil.FallbackVar(cmd, &o.fallback)
+	flags.Var(&o.allow, "allow", "let the code reach only the hosts of a `RULE`, by a proxy: HOST[:PORT] (repeatable)")
+	flags.BoolVar(&o.parse, "parse-json", false, "with --json: add the last line of standard output, if it is JSON, as 'json'")
 	flags.BoolVar(&o.json, "json", false, "print JSON with output, exit code and duration")
 	// It can only fail for a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("runtime", cobra.FixedCompletions([]string{
@@ -150,13 +159,15 @@ func checkSession(name string) error {
 	return exiterr.New(workorder.ExitUsage, code.CheckSession(name), "for example: sandbox-agent run python --session s 'x = 1'")
 }
 
-func (o *codeOptions) do(ctx context.Context, f *cmdutil.Factory, text string) (err error) {
+func (o *codeOptions) do(ctx context.Context, f *cmdutil.Factory, source string) (err error) {
 	var errs []error
-	o.q.Code = text
+	o.q.Code = source
 	if o.q.MemoryBytes, err = cmdutil.ParseMemory(o.memory); err == nil && o.q.MemoryBytes < 0 {
 		err = errors.New("--memory: a call has a limit")
 	}
 	errs = append(errs, err, cmdutil.CheckTimeout(o.q.Timeout))
+	o.q.Allow, err = o.allow.Rules()
+	errs = append(errs, err)
 	if o.q.Session != "" {
 		errs = append(errs, code.CheckSession(o.q.Session))
 	}
@@ -169,6 +180,9 @@ func (o *codeOptions) do(ctx context.Context, f *cmdutil.Factory, text string) (
 	}
 	if err := f.CheckFallback(o.fallback, o.runtime); err != nil {
 		return err
+	}
+	if o.parse && !o.json {
+		return app.Usagef("--parse-json needs --json")
 	}
 	if !o.json {
 		o.q.Stdout, o.q.Stderr = f.Stdout, f.Stderr
@@ -189,7 +203,14 @@ func (o *codeOptions) do(ctx context.Context, f *cmdutil.Factory, text string) (
 	}
 	switch {
 	case o.json:
-		err = f.JSON(res)
+		var last json.RawMessage
+		if o.parse {
+			last = text.LastJSON([]byte(res.Stdout))
+		}
+		err = f.JSON(struct {
+			code.Result
+			JSON json.RawMessage `json:"json,omitempty"`
+		}{res, last})
 	case res.Value != "":
 		_, err = fmt.Fprintln(f.Stdout, res.Value)
 	}

@@ -2,7 +2,6 @@
 package servecmd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -128,7 +127,8 @@ func newPoolReleaseCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 
 func newPoolDestroyCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 	return poolVerb(f, socket, &cobra.Command{
-		Use: "destroy LEASE", Short: "End a lease and remove its sandbox", Args: oneLease, ValidArgsFunction: completeLeases(f, socket),
+		Use: "destroy LEASE", Short: "End a lease and remove its sandbox", Args: oneLease,
+		Long: "Ends a lease and removes its sandbox. It is no error if the lease has ended.", ValidArgsFunction: completeLeases(f, socket),
 		Example: "  sandbox-agent pool destroy L-a1b2c3",
 	}, func(ctx context.Context, c *poolserver.Client, args []string) (pool.Stats, error) {
 		return c.End(ctx, args[0], true)
@@ -209,16 +209,22 @@ func newPoolAcquireCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 	var r poolserver.Request
 	var trust, kind, reuse, memory, cpus, pids string
 	var mounts []string
+	var allow cmdutil.RuleList
+	var timeout time.Duration
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "acquire", Short: "Acquire a lease and print its id",
 		Example: "  lease=$(sandbox-agent pool acquire)\n" +
 			"  sandbox-agent pool acquire --trust trusted --memory 1g\n" +
+			"  sandbox-agent pool acquire --allow api.example.com\n" +
 			"  sandbox-agent pool acquire --image python:3.13 --reuse never",
 		Args: cmdutil.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r.Access, r.Reuse = pool.Access(trust), pool.Reuse(reuse)
-			errs := make([]error, 4)
+			errs := make([]error, 5)
+			errs = append(errs, cmdutil.CheckTimeout(timeout))
+			r.TimeoutSeconds = timeout.Seconds()
+			r.Allow, errs[4] = allow.Rules()
 			r.Limits.MemoryBytes, errs[0] = cmdutil.ParseMemory(memory)
 			r.Limits.CPUs, errs[1] = cmdutil.ParseCPUs(cpus)
 			r.Limits.PIDs, errs[2] = cmdutil.ParsePIDs(pids)
@@ -249,6 +255,7 @@ func newPoolAcquireCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&trust, "trust", "", "sandboxed: no network (the default); trusted: with network")
+	flags.Var(&allow, "allow", "reach only the hosts of a `RULE`, by a proxy: HOST[:PORT] (repeatable)")
 	flags.StringVar(&kind, "runtime", "", "runtime: container (the default) or jail")
 	flags.StringVar(&reuse, "reuse", "", "clean (the default), or never: a new sandbox for this lease")
 	flags.StringVar(&r.Image, "image", "", "image of the engine (default: the pool's)")
@@ -256,6 +263,8 @@ func newPoolAcquireCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 	flags.StringVar(&r.Name, "name", "", "name for 'pool list'")
 	flags.StringArrayVarP(&r.Env, "env", "e", nil, "set a variable for all commands: `NAME=value` (repeatable)")
 	flags.StringArrayVarP(&mounts, "mount", "v", nil, "directory to mount: `DIR:TARGET[:ro]` (repeatable)")
+	cmdutil.DurationVar(flags, &timeout, "timeout", 0, "limit of each command of the lease without its own --timeout (default "+
+		pool.DefaultTimeout.String()+")")
 	flags.StringVar(&memory, "memory", "", "memory limit, such as 512m or 2g, or none (default 512m)")
 	flags.StringVar(&cpus, "cpus", "", "CPU limit, such as 0.5 or 2, or none (default 1)")
 	flags.StringVar(&pids, "pids", "", "limit of processes and threads, or none (default 512)")
@@ -300,9 +309,10 @@ exit code; 124 means that it reached --timeout.`,
 	flags := cmd.Flags()
 	flags.StringVarP(&o.exec.Dir, "workdir", "w", "", "directory in which the command starts (default /workspace)")
 	flags.StringArrayVarP(&o.exec.Env, "env", "e", nil, "set a variable: `NAME=value` (repeatable)")
-	cmdutil.DurationVar(flags, &o.timeout, "timeout", 0, "end the command and its processes after this long (default "+
+	cmdutil.DurationVar(flags, &o.timeout, "timeout", 0, "end the command and its processes after this long (default: the lease's, "+
 		pool.DefaultTimeout.String()+")")
 	flags.StringVar(&o.most, "max-output", "", "limit of each stream, such as 64k (default: none; with --json 1m)")
+	flags.BoolVar(&o.exec.ParseJSON, "parse-json", false, "with --json: add the last line of standard output, if it is JSON, as 'json'")
 	flags.SetInterspersed(false) // what follows the lease is the command's
 	flags.BoolVar(&o.json, "json", false, "print JSON with output, exit code and duration")
 	return cmd
@@ -312,6 +322,9 @@ func (o *poolExecOptions) do(ctx context.Context, f *cmdutil.Factory, socket str
 	var err error
 	if o.exec.MaxOutput, err = cmdutil.ParseOutput(o.most); err != nil || o.timeout < 0 {
 		return exiterr.New(workorder.ExitUsage, errors.Join(err, cmdutil.CheckTimeout(o.timeout)), "")
+	}
+	if o.exec.ParseJSON && !o.json {
+		return app.Usagef("--parse-json needs --json")
 	}
 	o.exec.TimeoutSeconds = o.timeout.Seconds()
 	if in, ok := f.Stdin.(*os.File); f.Stdin != nil && (!ok || !term.IsTerminal(int(in.Fd()))) {
@@ -342,7 +355,7 @@ func (o *poolExecOptions) do(ctx context.Context, f *cmdutil.Factory, socket str
 	} else {
 		_, err = f.Stdout.Write(r.Output())
 		_, _ = f.Stderr.Write(r.Errors())
-		f.TellEnd(r.ExitStatus, cmp.Or(o.timeout, pool.DefaultTimeout), "`sandbox-agent pool acquire --memory` gives another more")
+		f.TellEnd(r.ExitStatus, o.timeout, "`sandbox-agent pool acquire --memory` gives another more")
 	}
 	if err != nil {
 		return err

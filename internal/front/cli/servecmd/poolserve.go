@@ -32,6 +32,7 @@ type poolServeOptions struct {
 	socket string
 	listen string
 	idle   time.Duration
+	ttl    time.Duration
 	allow  []string
 
 	sources []poolserver.Source
@@ -65,6 +66,7 @@ which is built when it is missing.`,
 	flags.StringVar(&o.listen, "listen", "", "also listen at this loopback address, such as 127.0.0.1:7070")
 	flags.StringArrayVar(&o.allow, "allow-mount", nil, "directory that leases may mount, with all below: `DIR[:ro]` (repeatable)")
 	cmdutil.DurationVar(flags, &o.idle, "lease-idle", poolserver.DefaultLeaseIdle, "end a lease after this long without use")
+	cmdutil.DurationVar(flags, &o.ttl, "lease-ttl", 0, "end a lease after this long, used or not (default: never)")
 	return cmd
 }
 
@@ -73,8 +75,8 @@ func (o *poolServeOptions) check(f *cmdutil.Factory) error {
 	if o.pool.Max < 1 {
 		errs = append(errs, fmt.Errorf("--max %d: use 1 or more", o.pool.Max))
 	}
-	if o.pool.Warm < 0 || o.pool.Wait < 0 || o.idle <= 0 {
-		errs = append(errs, errors.New("--warm and --wait must not be negative, and --lease-idle must be positive"))
+	if o.pool.Warm < 0 || o.pool.Wait < 0 || o.ttl < 0 || o.idle <= 0 {
+		errs = append(errs, errors.New("--warm, --wait and --lease-ttl must not be negative, and --lease-idle must be positive"))
 	}
 	if o.listen != "" {
 		errs = append(errs, loopback.Check(o.listen))
@@ -102,7 +104,7 @@ func (o *poolServeOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 		if err != nil {
 			return err
 		}
-		return poolserver.New(p, o.idle, o.sources, f.Log()).Serve(ctx, listeners...)
+		return poolserver.New(p, o.idle, o.ttl, o.sources, f.Log()).Serve(ctx, listeners...)
 	})
 }
 

@@ -106,7 +106,7 @@ func (e *Sandboxes) Capabilities(ctx context.Context) ([]runtime.Capability, err
 		return nil, e.wrap("contact engine", err)
 	}
 	all := []runtime.Capability{
-		runtime.CapImage, runtime.CapUser, runtime.CapPersistent, runtime.CapNetworkNone, runtime.CapNetworkFull,
+		runtime.CapImage, runtime.CapUser, runtime.CapPersistent, runtime.CapNetworkNone, runtime.CapNetworkProxy, runtime.CapNetworkFull,
 		runtime.CapNetworkUpdate, runtime.CapMemory, runtime.CapCPUs, runtime.CapPIDs, runtime.CapOCIRuntime,
 		runtime.CapSnapshots, runtime.CapRepository, runtime.CapNested,
 	}

@@ -66,8 +66,8 @@ func (s *jails) Capabilities(ctx context.Context) ([]runtime.Capability, error) 
 		s.fits = true
 	}
 	all := append(
-		held(), runtime.CapNetworkNone, runtime.CapNetworkFull, runtime.CapPersistent, runtime.CapMounts, runtime.CapRootFS,
-		runtime.CapRepository,
+		held(), runtime.CapNetworkNone, runtime.CapNetworkProxy, runtime.CapNetworkFull, runtime.CapPersistent, runtime.CapMounts,
+		runtime.CapRootFS, runtime.CapRepository,
 	)
 	if !slices.Contains(all, runtime.CapMemory) {
 		all = append(all, runtime.CapMemory) // enforced by the shim
