@@ -92,3 +92,36 @@ func TestDeepArchiveComesBack(t *testing.T) {
 		t.Error("a .git came with the archive")
 	}
 }
+
+// What came from an archive is the agent's work, and not a file of the setup that runs after it.
+func TestArchiveIsNotOfSetup(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, map[string]string{"tracked": "base\n"})
+	f.write(t, "tracked", "work\n")
+	f.write(t, "new/ü x", "work\n")
+	f.write(t, "out/report", "work\n")
+	archive := filepath.Join(t.TempDir(), "a.tar.gz")
+	if err := f.Committer.Archive(t.Context(), archive, false); err != nil {
+		t.Fatal(err)
+	}
+	f.Heartbeat.Stop()
+	n, _, _ := f.next(t)
+	n.Committer.Unarchive(t.Context(), archive)
+	n.write(t, "of-setup", "setup\n")
+	n.write(t, "node_modules/x/y", "setup\n")
+	if _, err := n.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := " M tracked\x00?? new/ü x\x00?? out/report\x00"
+	if got := n.sh(t, "git status --porcelain -z --untracked-files=all"); got != want {
+		t.Errorf("the agent's git shows %q, want %q", got, want)
+	}
+	n.sh(t, "git add -A; git commit -qm work")
+	head := gittest.Git(t, n.Repos.Workspace, "rev-parse", "HEAD")
+	if got := gittest.Git(t, n.Repos.Workspace, "-c", "core.quotePath=false", "ls-tree", "-r", "--name-only", head); got != "new/ü x\nout/report\ntracked" {
+		t.Errorf("committed %q", got)
+	}
+	if got := n.sh(t, "git show HEAD:tracked"); strings.TrimSpace(got) != "work" {
+		t.Errorf("tracked is %q", got)
+	}
+}

@@ -24,7 +24,7 @@ const excludedDirs = "-dirs"
 func (s *Checkpointer) baselineFile() string { return filepath.Join(s.Repos.Dir, "baseline") }
 
 // RecordSetupFiles records how the work tree differs from HEAD now. It returns tracked files whose changes the agent's git does not
-// show. Restored changes are the agent's work.
+// show. Restored changes, and files from an archive, are the agent's work.
 func (s *Checkpointer) RecordSetupFiles(ctx context.Context) (hidden []string, err error) {
 	if err := s.Ledger.Lock(ctx); err != nil {
 		return nil, err
@@ -47,12 +47,16 @@ func (s *Checkpointer) RecordSetupFiles(ctx context.Context) (hidden []string, e
 	if err != nil {
 		return nil, err
 	}
-	named, err := s.Work.excludeDirs(ctx, s.Repos.Tree(), restored)
+	unpacked, err := s.unpacked()
+	if err != nil {
+		return nil, err
+	}
+	named, err := s.Work.excludeDirs(ctx, s.Repos.Tree(), restored, unpacked)
 	if err != nil {
 		return nil, err
 	}
 	// Setup's files are in no commit of the task, except for an earlier attempt's work or a setting.
-	if len(restored) == 0 && len(s.Ledger.Settings) == 0 {
+	if len(restored)+len(unpacked) == 0 && len(s.Ledger.Settings) == 0 {
 		err = s.Index.stageNames(ctx)
 	} else {
 		_, err = s.Index.stage(ctx, 0)
@@ -75,7 +79,7 @@ func (s *Checkpointer) RecordSetupFiles(ctx context.Context) (hidden []string, e
 			delete(noted, path)
 		}
 	}
-	for _, path := range restored {
+	for _, path := range slices.Concat(restored, unpacked) {
 		delete(noted, path)
 	}
 	var b strings.Builder
@@ -118,8 +122,9 @@ var mixedDirs = []string{"target", "out"}
 const ManyFiles = 200
 
 // excludeDirs makes git ignore directories of packages and repositories that setup made, also files added to them later. It returns
-// those whose later files Commit names. A directory with restored files is none of them.
-func (t *WorkTree) excludeDirs(ctx context.Context, repo git.Repo, restored []string) (named []string, err error) {
+// those whose later files Commit names. A directory with restored files is none of them, nor a directory of mixed files with unpacked
+// ones. An archive of a work tree that git could not read has the packages, too.
+func (t *WorkTree) excludeDirs(ctx context.Context, repo git.Repo, restored, unpacked []string) (named []string, err error) {
 	var files []string
 	tops, tagged := map[string]bool{}, map[string]bool{}
 	list := []string{"ls-files", "-z", "--others", "--exclude-standard"}
@@ -169,11 +174,13 @@ func (t *WorkTree) excludeDirs(ctx context.Context, repo git.Repo, restored []st
 			mixed[dir] = true
 		}
 	}
-	isWork := func(dir string) bool {
-		return slices.ContainsFunc(restored, func(p string) bool { return strings.HasPrefix(p, dir) })
+	hasAny := func(work []string) func(dir string) bool {
+		return func(dir string) bool {
+			return slices.ContainsFunc(work, func(p string) bool { return strings.HasPrefix(p, dir) })
+		}
 	}
-	named = slices.DeleteFunc(slices.Sorted(maps.Keys(mixed)), isWork)
-	dirs := slices.DeleteFunc(slices.Sorted(maps.Keys(packages)), isWork)
+	named = slices.DeleteFunc(slices.Sorted(maps.Keys(mixed)), hasAny(slices.Concat(restored, unpacked)))
+	dirs := slices.DeleteFunc(slices.Sorted(maps.Keys(packages)), hasAny(restored))
 	return named, t.exclude(ctx, append(dirs, named...))
 }
 

@@ -200,9 +200,7 @@ func (c *Committer) Archive(ctx context.Context, path string, whole bool) error 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	c.Work.restoreDirAccess()
-	list, listed := context.WithTimeout(ctx, min(listTime, limit/2))
-	paths, tooMuch, err := c.archived(list, whole)
-	listed()
+	paths, tooMuch, err := c.archived(ctx, min(listTime, limit/2), whole)
 	if err != nil {
 		return err
 	}
@@ -267,12 +265,14 @@ func holdsAny(path string) error {
 var ErrTooLarge = errors.New("keep uncommitted files: " + tooLarge)
 
 // archived lists the files for an archive: the paths that differ from HEAD or, if whole is set and git cannot list
-// them, all files. It leaves out files beyond the limits, which large reports.
-func (c *Committer) archived(ctx context.Context, whole bool) (_ []string, large bool, _ error) {
+// them within limit, all files. It leaves out files beyond the limits, which large reports.
+func (c *Committer) archived(ctx context.Context, limit time.Duration, whole bool) (_ []string, large bool, _ error) {
 	var paths []string
 	all := true
 	if !whole {
-		left, err := c.Uncommitted(ctx)
+		list, listed := context.WithTimeout(ctx, limit)
+		left, err := c.Uncommitted(list)
+		listed()
 		if paths, all = left, err != nil; !all && len(left) == 0 {
 			return nil, false, errors.New("keep uncommitted files: none has a usable name")
 		}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -19,7 +20,8 @@ import (
 const unarchiveTime = 2 * time.Minute
 
 // Unarchive extracts an archive of Archive into the work tree as the agent's user, without any .git. Call it after
-// Checkout. An unreadable archive is a warning. It reports whether any file may have been extracted.
+// Checkout, and before setup, whose files they would count as otherwise. An unreadable archive is a warning. It reports whether any
+// file may have been extracted.
 func (c *Committer) Unarchive(ctx context.Context, path string) (unpacked bool) {
 	ctx, cancel := context.WithTimeout(ctx, unarchiveTime)
 	defer cancel()
@@ -43,7 +45,8 @@ func (c *Committer) unpack(ctx context.Context, path string) error {
 	tail := proc.NewTail(1 << 10)
 	filtered := make(chan error, 1)
 	go func() {
-		err := withoutGit(f, w)
+		names, err := withoutGit(f, w)
+		err = errors.Join(err, os.WriteFile(c.Checkpoints.unpackedFile(), []byte(strings.Join(names, "\x00")), 0o600))
 		_ = w.CloseWithError(err) // nil means the end
 		filtered <- err
 	}()
@@ -62,28 +65,44 @@ func (c *Committer) unpack(ctx context.Context, path string) error {
 	return nil
 }
 
-// withoutGit copies a compressed archive, uncompressed, without entries named .git or below one. tar's own option is too slow.
-func withoutGit(from io.Reader, to io.Writer) error {
+// unpackedFile is the list of files that came from an archive.
+func (s *Checkpointer) unpackedFile() string { return filepath.Join(s.Repos.Dir, "unpacked") }
+
+// unpacked lists files that came from an archive: they are the agent's work, as restored ones are.
+func (s *Checkpointer) unpacked() ([]string, error) {
+	b, err := os.ReadFile(s.unpackedFile())
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(b) == 0 {
+		return nil, nil
+	}
+	return strings.Split(string(b), "\x00"), err
+}
+
+// withoutGit copies a compressed archive, uncompressed, without entries named .git or below one, and returns the names of the files.
+// tar's own option is too slow.
+func withoutGit(from io.Reader, to io.Writer) (names []string, err error) {
 	z, err := gzip.NewReader(from)
 	if err != nil {
-		return fmt.Errorf("read archive: %w", err)
+		return nil, fmt.Errorf("read archive: %w", err)
 	}
 	in, out := tar.NewReader(z), tar.NewWriter(to)
 	for {
 		h, err := in.Next()
 		if errors.Is(err, io.EOF) {
-			return out.Close()
+			return names, out.Close()
 		} else if err != nil {
-			return fmt.Errorf("read archive: %w", err)
+			return names, fmt.Errorf("read archive: %w", err)
 		}
 		if inGit(h.Name) || h.Typeflag == tar.TypeLink && inGit(h.Linkname) {
 			continue
 		}
+		if h.Typeflag != tar.TypeDir {
+			names = append(names, strings.TrimPrefix(h.Name, "./"))
+		}
 		if err := out.WriteHeader(h); err != nil {
-			return fmt.Errorf("copy %q: %w", h.Name, err)
+			return names, fmt.Errorf("copy %q: %w", h.Name, err)
 		}
 		if _, err := io.Copy(out, in); err != nil {
-			return fmt.Errorf("copy %q: %w", h.Name, err)
+			return names, fmt.Errorf("copy %q: %w", h.Name, err)
 		}
 	}
 }
