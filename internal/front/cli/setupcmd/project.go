@@ -37,7 +37,8 @@ examples. The default is ./.sandbox-agent.yaml.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newProjectInitCmd(f), newProjectImportCmd(f), newProjectValidateCmd(f), newProjectShowCmd(f), newProjectTrustCmd(f),
-		newProjectSchemaCmd(f))
+		newProjectSchemaCmd(f), newProjectGetCmd(f))
+	cmd.AddCommand(newProjectEditCmds(f)...)
 	return cmd
 }
 
@@ -246,14 +247,15 @@ func validateProjects(f *cmdutil.Factory, refs []string, asJSON bool) error {
 }
 
 func newProjectShowCmd(f *cmdutil.Factory) *cobra.Command {
-	effective := false
+	effective, asJSON := false, false
 	cmd := &cobra.Command{
 		Use: "show [FILE|NAME]", Short: "Print a project with its defaults", Args: cobra.MaximumNArgs(1),
 		ValidArgsFunction: f.CompleteProjects(false),
 		Long: `Prints the project as YAML. --effective adds defaults, the source of each value,
 and what follows: reachable hosts, servers behind the model gateway, and which
-program gets which secret.`,
+program gets which secret. --json prints the values only.`,
 		Example: `  sandbox-agent project show
+  sandbox-agent project show --json
   sandbox-agent project show --effective my-saas-app`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			opts, err := projects.SystemOptions()
@@ -264,6 +266,9 @@ program gets which secret.`,
 			if err != nil {
 				return err
 			}
+			if asJSON {
+				return f.JSON(p.Values(effective))
+			}
 			if _, err = fmt.Fprint(f.Stdout, p.Show(effective)); err != nil || !effective {
 				return err
 			}
@@ -271,6 +276,7 @@ program gets which secret.`,
 		},
 	}
 	cmd.Flags().BoolVar(&effective, "effective", false, "add defaults and the source of each value")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
