@@ -396,6 +396,19 @@ func TestBranchSubmodules(t *testing.T) {
 	if c := u.run("", "exec", "old-one-2", "--", "test", "-e", ".gitmodules"); c.code != 1 {
 		t.Errorf("exit code %d: %s", c.code, c.stderr)
 	}
+	// Other settings keep the work, and can be written to the project file.
+	if c := u.run("", "exec", "old-one", "--", "sh", "-c", "echo 1 >kept; echo 1 >/tmp/lost"); c.code != 0 {
+		t.Errorf("exit code %d: %s", c.code, c.stderr)
+	}
+	if c := u.run("", "update", "old-one", "-e", "X=new", "--cpus", "1"); c.code != 0 {
+		t.Errorf("exit code %d: %s", c.code, c.stderr)
+	}
+	if c := u.run("", "exec", "old-one", "--", "sh", "-c", "echo $X; ls kept /tmp/lost"); c.code != 2 || c.stdout != "new\nkept\n" {
+		t.Errorf("exit code %d, %q: %s", c.code, c.stdout, c.stderr)
+	}
+	if c := u.run("", "project", "import", "old-one", "--print"); c.code != 0 || !strings.Contains(c.stdout, "\n  X: new\n") {
+		t.Errorf("exit code %d: %s%s", c.code, c.stdout, c.stderr)
+	}
 	if c := u.run("", "delete", "--force", "e", "old-one", "old-one-2"); c.code != 0 {
 		t.Errorf("exit code %d: %s", c.code, c.stderr)
 	}

@@ -53,7 +53,9 @@ func Change(file string, content []byte, edits ...Edit) (changed []byte, left di
 var digits = lazyregexp.New(`\d+`)
 
 // sameMessage compares messages about a file whose lines have moved.
-func sameMessage(a, b string) bool { return digits.ReplaceAllString(a, "") == digits.ReplaceAllString(b, "") }
+func sameMessage(a, b string) bool {
+	return digits.ReplaceAllString(a, "") == digits.ReplaceAllString(b, "")
+}
 
 // ValueError is a value of a project file that is asked for, and not there.
 type ValueError struct{ Key, File string }

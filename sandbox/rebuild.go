@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
@@ -15,14 +17,15 @@ import (
 // backTime bounds the rollback of a failed Rebuild. A box with services is slowest.
 const backTime = 10 * time.Minute
 
-// Rebuild recreates a named sandbox with a clone from another Spec and keeps its work: it saves the clone and restores
-// it. Name, kind, repository, branch and endpoints stay. Everything else is lost: files outside of the clone, ignored
-// files, background commands. It checks beforehand whether the sandbox can be created and its files can be saved. If
-// creation fails nevertheless, it recreates the sandbox from its old Spec. The returned sandbox replaces sb.
+// Rebuild recreates a named sandbox from another Spec and keeps its work: it saves a clone and restores it, and a worktree
+// or a mount at CloneDir stays. A sandbox with none of these returns ErrNoClone. Name, kind, repository, branch and endpoints
+// stay. Everything else is lost: files outside of CloneDir, ignored files of a clone, background commands. It checks
+// beforehand whether the sandbox can be created and its files can be saved. If creation fails nevertheless, it recreates
+// the sandbox from its old Spec. The returned sandbox replaces sb.
 func (sb *Sandbox) Rebuild(ctx context.Context, s Spec) (*Sandbox, error) {
 	in := sb.in
 	old := in.current()
-	if !old.clonesLocal() || old.Lifetime != LifetimeNamed {
+	if !old.clonesLocal() && !old.worksOnHost() || old.Lifetime != LifetimeNamed {
 		return nil, fmt.Errorf("sandbox %s: %w", old.Name, ErrNoClone)
 	}
 	s.Name, s.Runtime, s.Repo, s.Ref, s.Worktree, s.Lifetime = old.Name, old.Runtime, old.Repo, old.Ref, old.Worktree, LifetimeNamed
@@ -30,9 +33,11 @@ func (sb *Sandbox) Rebuild(ctx context.Context, s Spec) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	saved, err := sb.Branch().saveAll(ctx)
-	if err = cmp.Or(err, saved.lost()); err != nil {
-		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
+	if old.clonesLocal() {
+		saved, err := sb.Branch().saveAll(ctx)
+		if err = cmp.Or(err, saved.lost()); err != nil {
+			return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
+		}
 	}
 	creation := sandboxstore.Creation{Restore: true, Event: sandboxstore.EventCreated, Detail: s.Image}
 	again, err := in.replace(ctx, s, creation)
@@ -45,6 +50,13 @@ func (sb *Sandbox) Rebuild(ctx context.Context, s Spec) (*Sandbox, error) {
 	creation.Detail = old.Image
 	_, berr := in.replace(back, old, creation)
 	return nil, errors.Join(err, berr)
+}
+
+// worksOnHost reports whether the files at CloneDir are on this machine, and survive the sandbox.
+func (s Spec) worksOnHost() bool {
+	return s.Worktree != "" || slices.ContainsFunc(s.Mounts, func(m Mount) bool {
+		return m.Target == CloneDir || strings.HasPrefix(m.Target, CloneDir+"/")
+	})
 }
 
 // rebuildable completes the spec for Rebuild, or returns an error if no sandbox can be created from it.
@@ -61,13 +73,15 @@ func (cr *creator) rebuildable(ctx context.Context, asked Spec) (Spec, error) {
 		return s, fmt.Errorf("sandbox %s: %w", s.Name, err)
 	}
 	s.Limits.hold(has)
-	repo, err := localrepo.Open(ctx, s.Repo)
-	if err != nil {
-		return s, err
-	}
-	if _, err := repo.Base(ctx, s.Ref); err != nil { // the branch is gone: any other does, since the restored work replaces it
-		if s.Ref, err = repo.Base(ctx, ""); err != nil {
+	if s.clonesLocal() {
+		repo, err := localrepo.Open(ctx, s.Repo)
+		if err != nil {
 			return s, err
+		}
+		if _, err := repo.Base(ctx, s.Ref); err != nil { // the branch is gone: any other does, since the restored work replaces it
+			if s.Ref, err = repo.Base(ctx, ""); err != nil {
+				return s, err
+			}
 		}
 	}
 	if s.Runtime == RuntimeBox {

@@ -57,7 +57,7 @@ func (b Sandboxes) create(ctx context.Context, m *sandbox.Manager, s sandbox.Spe
 		if err := b.ChooseRuntime(ctx, m, &s, runtime); err != nil {
 			return nil, err
 		}
-		return b.createNamed(ctx, m, s)
+		return createNamed(ctx, b, m, s)
 	}
 	host, err := b.manager(sandbox.Options{AllowHost: true})
 	if err != nil {
@@ -65,7 +65,7 @@ func (b Sandboxes) create(ctx context.Context, m *sandbox.Manager, s sandbox.Spe
 	}
 	defer host.Close()
 	s.Runtime = sandbox.RuntimeHost
-	sb, err := b.createNamed(ctx, host, s)
+	sb, err := createNamed(ctx, b, host, s)
 	if err == nil {
 		b.warnOfFallback("commands in "+sb.Name()+" run", why)
 	}

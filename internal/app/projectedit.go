@@ -63,9 +63,11 @@ func replaceFile(path string, content []byte) error {
 		if err != nil {
 			return fmt.Errorf("write project file: %w", err)
 		}
-		return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s is a symbolic link", text.Clean(path)), "name the file itself: -p "+text.Shell(target))
+		return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s is a symbolic link", text.Clean(path)),
+			"name the file itself: -p "+text.Shell(target))
 	}
-	if err := renameio.WriteFile(path, content, st.Mode().Perm(), renameio.WithTempDir(filepath.Dir(path)), renameio.IgnoreUmask()); err != nil {
+	err = renameio.WriteFile(path, content, st.Mode().Perm(), renameio.WithTempDir(filepath.Dir(path)), renameio.IgnoreUmask())
+	if err != nil {
 		return fmt.Errorf("write project file %s: %w", path, err)
 	}
 	return nil

@@ -46,13 +46,13 @@ func (b Sandboxes) CreateTitled(
 	if err != nil {
 		return nil, nil, err
 	}
-	sb, err = b.createNamed(ctx, m, s)
+	sb, err = createNamed(ctx, b, m, s)
 	return sb, repo.Changed, SandboxError(err)
 }
 
 // createNamed creates a sandbox. A spec without a name gets one made of its title that neither a sandbox nor a branch of its repository
 // has.
-func (b Sandboxes) createNamed(ctx context.Context, m *sandbox.Manager, s sandbox.Spec) (*sandbox.Sandbox, error) {
+func createNamed(ctx context.Context, b Sandboxes, m *sandbox.Manager, s sandbox.Spec) (*sandbox.Sandbox, error) {
 	if s.Name != "" {
 		return m.Create(ctx, s)
 	}

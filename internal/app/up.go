@@ -64,7 +64,7 @@ func (b Sandboxes) Up(ctx context.Context, r UpRequest) (u Upped, err error) {
 	}
 	defer m.Close()
 	s := r.Spec
-	uncommitted, err := b.uncommitted(ctx, cmp.Or(s.Worktree, r.Repo))
+	changes, err := uncommitted(ctx, cmp.Or(s.Worktree, r.Repo))
 	if err == nil {
 		err = b.CheckFallback(r.Fallback, r.Runtime)
 	}
@@ -76,7 +76,7 @@ func (b Sandboxes) Up(ctx context.Context, r UpRequest) (u Upped, err error) {
 		sb, err = b.create(ctx, m, s, r.Runtime, r.Fallback)
 	} else if s.Runtime, err = b.Runtime(r.Runtime); err == nil {
 		if err = b.complete(ctx, r, &s); err == nil {
-			sb, err = b.createNamed(ctx, m, s)
+			sb, err = createNamed(ctx, b, m, s)
 		}
 	}
 	if errors.Is(err, sandbox.ErrNotFound) {
@@ -86,7 +86,7 @@ func (b Sandboxes) Up(ctx context.Context, r UpRequest) (u Upped, err error) {
 		return u, SandboxError(err)
 	}
 	defer sb.Close()
-	if warning := uncommitted(); warning != "" {
+	if warning := changes(); warning != "" {
 		b.Warn(warning)
 	}
 	if len(r.Ports) > 0 {
@@ -135,7 +135,7 @@ const maxUncommitted = 5
 
 // uncommitted looks for uncommitted changes in a local repository, or returns an error if the directory is in none. The function that
 // it returns waits for the answer: a text that names changes, or "".
-func (b Sandboxes) uncommitted(ctx context.Context, path string) (warning func() string, err error) {
+func uncommitted(ctx context.Context, path string) (warning func() string, err error) {
 	dir := localDir(path)
 	if dir == "" {
 		return func() string { return "" }, nil

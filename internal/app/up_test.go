@@ -24,10 +24,9 @@ func TestUncommitted(t *testing.T) {
 	if err := os.Mkdir(below, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	b := (&Env{}).Sandboxes()
 	named := func(path string) string {
 		t.Helper()
-		warning, err := b.uncommitted(t.Context(), path)
+		warning, err := uncommitted(t.Context(), path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +50,7 @@ func TestUncommitted(t *testing.T) {
 			t.Errorf("%s: %s", path, got)
 		}
 	}
-	_, err := b.uncommitted(t.Context(), outside)
+	_, err := uncommitted(t.Context(), outside)
 	if exiterr.Code(err) != workorder.ExitNoProject || !strings.Contains(exiterr.Hint(err), "--workspace "+outside) {
 		t.Errorf("%v, hint %q", err, exiterr.Hint(err))
 	}

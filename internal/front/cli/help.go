@@ -36,7 +36,7 @@ func helpGroups() []helpGroup {
 			{"delete prune", "delete sandboxes with their branches"},
 		}},
 		{"Sandboxes", []helpRow{
-			{"up down rm reset", "create, remove, recreate sandboxes"},
+			{"up down rm reset update", "create, remove, recreate sandboxes"},
 			{"exec shell ssh cp", "run commands, open shells, copy files"},
 			{"start attach resume", "run an agent at a terminal; go back"},
 			{"status inspect monitor", "show state, usage, history; watch all"},

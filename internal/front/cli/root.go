@@ -64,7 +64,7 @@ func newRootCmd(f *cmdutil.Factory) *cobra.Command {
 		sandboxcmd.NewCmdPs(f), sandboxcmd.NewCmdLogs(f), sandboxcmd.NewCmdShell(f), sandboxcmd.NewCmdUp(f),
 		sandboxcmd.NewCmdMonitor(f), sandboxcmd.NewCmdStart(f), sandboxcmd.NewCmdExec(f), sandboxcmd.NewCmdAttach(f),
 		sandboxcmd.NewCmdPorts(f), sandboxcmd.NewCmdCp(f), network, sandboxcmd.NewCmdSnapshot(f),
-		sandboxcmd.NewCmdFork(f), sandboxcmd.NewCmdReset(f), sandboxcmd.NewCmdDown(f), sandboxcmd.NewCmdSSH(f),
+		sandboxcmd.NewCmdFork(f), sandboxcmd.NewCmdUpdate(f), sandboxcmd.NewCmdReset(f), sandboxcmd.NewCmdDown(f), sandboxcmd.NewCmdSSH(f),
 		sandboxcmd.NewCmdSSHCommand(f), sandboxcmd.NewCmdSSHConfig(f), sandboxcmd.NewCmdGateway(f), sandboxcmd.NewCmdStop(f),
 		sandboxcmd.NewCmdPortForward(f), sandboxcmd.NewCmdRelay(f), sandboxcmd.NewCmdRm(f),
 		workcmd.NewCmdDiff(f), workcmd.NewCmdCheckout(f), workcmd.NewCmdApply(f), workcmd.NewCmdLog(f), workcmd.NewCmdMerge(f),

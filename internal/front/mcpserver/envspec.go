@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,50 +40,27 @@ func (e *branchSandbox) Rebuild(ctx context.Context, c SandboxConfig) (SandboxIn
 // changedSpec returns a spec with another configuration, and its ports to serve on this machine. An agent may narrow the network, and
 // never widen it.
 func changedSpec(s sandbox.Spec, c SandboxConfig) (sandbox.Spec, []int, error) {
-	s.Env, s.ImageEnv = slices.Clone(s.Env), maps.Clone(s.ImageEnv)
-	var box *sandbox.BoxSpec
-	if s.Box != nil {
-		copied := *s.Box
-		copied.Env, copied.ImageEnv, copied.Services = maps.Clone(copied.Env), maps.Clone(copied.ImageEnv), slices.Clone(copied.Services)
-		box, s.Box = &copied, &copied
-	}
-	if err := narrowed(&s, box, c); err != nil {
-		return s, nil, err
-	}
 	if c.BaseImage != "" {
-		if s.Runtime == sandbox.RuntimeJail {
-			return s, nil, Wrongf("base_image: a jail has this machine's programs; ask the user to start the server with --runtime box or container")
-		}
 		if s.Network != sandbox.NetworkFull {
 			return s, nil, Wrongf("base_image: with network %s an image is the user's to choose", s.Network)
 		}
-		if box != nil && len(box.SecretNames) > 0 { // the image's root has them
+		if s.Box != nil && len(s.Box.SecretNames) > 0 { // the image's root has them
 			return s, nil, Wrongf("base_image: the environment gets secrets of the project %s, so its image is the user's to choose", s.Project)
 		}
-		s.Image = c.BaseImage
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Env)) {
-		if name == "" || strings.Contains(name, "=") {
-			return s, nil, Wrongf("env: %.80q is no name of a variable", name)
-		}
-		s.Env = slices.DeleteFunc(s.Env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
-		delete(s.ImageEnv, name)
-		if box != nil {
-			delete(box.Env, name)
-			delete(box.ImageEnv, name)
-		}
-		if v := c.Env[name]; v != nil {
-			s.Env = append(s.Env, name+"="+*v)
-		}
+	change := app.SandboxChange{Image: c.BaseImage, Env: c.Env, Setup: c.SetupCommands}
+	service, ports, err := newService(s, c.Service)
+	if err != nil {
+		return s, nil, err
 	}
-	if c.SetupCommands != nil {
-		if box == nil {
-			return s, nil, Wrongf("setup_commands: runtime %s has none; run the commands by environment_run_cmd", s.Runtime)
-		}
-		box.Setup, box.SetupAsked = *c.SetupCommands, true
+	if service != nil {
+		change.Services = []sandbox.Service{*service}
 	}
-	ports, err := withService(s, box, c.Service)
-	return s, ports, err
+	next, err := change.Apply(s)
+	if err != nil {
+		return s, nil, WrongCall(err)
+	}
+	return next, ports, narrowed(&next, next.Box, c)
 }
 
 // narrowed changes what is reached.
@@ -123,28 +99,32 @@ func narrowed(s *sandbox.Spec, box *sandbox.BoxSpec, c SandboxConfig) error {
 	return nil
 }
 
-// withService adds a service. The box publishes those of its ports that are free.
-func withService(s sandbox.Spec, box *sandbox.BoxSpec, add *SandboxService) (served []int, err error) {
+// newService returns the service to add. The box publishes those of its ports that are free, which served has.
+func newService(s sandbox.Spec, add *SandboxService) (n *sandbox.Service, served []int, err error) {
 	switch {
 	case add == nil:
-		return nil, nil
-	case box == nil:
-		return nil, Wrongf("runtime %s has no services: ask the user to start the server with --runtime box", s.Runtime)
+		return nil, nil, nil
 	case s.Network != sandbox.NetworkFull:
-		return nil, Wrongf("with network %s services are the user's to choose", s.Network)
-	case slices.ContainsFunc(box.Services, func(o sandbox.Service) bool { return o.Name == add.Name }):
-		return nil, Wrongf("service %.80s already exists", add.Name)
+		return nil, nil, Wrongf("with network %s services are the user's to choose", s.Network)
+	case add.Image == "":
+		return nil, nil, Wrongf("service %.80s: image is needed", add.Name)
 	}
-	n := sandbox.Service{Name: add.Name, Image: add.Image, Command: add.Command, Env: add.Env, Asked: true}
+	var has []sandbox.Service
+	if s.Box != nil {
+		has = s.Box.Services
+	}
+	if slices.ContainsFunc(has, func(o sandbox.Service) bool { return o.Name == add.Name }) {
+		return nil, nil, Wrongf("service %.80s already exists", add.Name)
+	}
+	n = &sandbox.Service{Name: add.Name, Image: add.Image, Command: add.Command, Env: add.Env}
 	for _, p := range add.Ports {
 		port := strconv.Itoa(p)
-		if !slices.ContainsFunc(box.Services, func(o sandbox.Service) bool {
+		if !slices.ContainsFunc(has, func(o sandbox.Service) bool {
 			return slices.ContainsFunc(o.Ports, func(has string) bool { return strings.HasPrefix(has, port+":") })
 		}) {
 			served, port = append(served, p), port+":"+port
 		}
 		n.Ports = append(n.Ports, port)
 	}
-	box.Services = append(box.Services, n)
-	return served, nil
+	return n, served, nil
 }

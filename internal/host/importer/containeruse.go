@@ -150,9 +150,9 @@ func (d *document) unknown(b []byte, in string, t reflect.Type) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		var field reflect.StructField
-		for i := range t.NumField() {
-			if strings.EqualFold(t.Field(i).Tag.Get("json"), name) { // as encoding/json finds it
-				field = t.Field(i)
+		for f := range t.Fields() {
+			if strings.EqualFold(f.Tag.Get("json"), name) { // as encoding/json finds it
+				field = f
 			}
 		}
 		var list []json.RawMessage

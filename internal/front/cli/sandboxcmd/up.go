@@ -147,7 +147,7 @@ func (o *upOptions) do(ctx context.Context, f *cmdutil.Factory, name string) err
 	case s.Worktree != "" && o.repo != "":
 		errs = append(errs, fmt.Errorf("--git-worktree and --repo each say what is at %s", sandbox.CloneDir))
 	case o.ref != "" && s.Worktree == "" && o.repo == "" && o.project == "":
-		errs = append(errs, errors.New("--from-ref needs --repo, --git-worktree or --project: for example, --repo ."))
+		errs = append(errs, errors.New("--from-ref needs --repo, --git-worktree or --project"))
 	}
 	if o.allow != "" {
 		s.Allow, s.Network = strings.Split(string(o.allow), ","), cmp.Or(s.Network, sandbox.NetworkRestricted)

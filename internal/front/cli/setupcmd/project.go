@@ -20,6 +20,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -150,15 +151,31 @@ const containerUseFile = ".container-use/environment.json"
 func newProjectImportCmd(f *cmdutil.Factory) *cobra.Command {
 	o := &projectInitOptions{}
 	cmd := &cobra.Command{
-		Use: "import [FILE]", Short: "Write a project file from container-use's settings",
+		Use: "import [FILE|SANDBOX]", Short: "Write settings of container-use or of a sandbox to a project file",
 		Long: `Converts .container-use/environment.json of the current directory, or another
 such file: setup, services, variables, and references to secrets. It prints what
-has no counterpart.`,
+has no counterpart.
+
+Of a sandbox it writes image, environment, setup, services, packages, tools,
+network and limits to the project file that the sandbox was made of, or to that
+of the current directory. Other values stay, with comments and order.`,
 		Example: `  sandbox-agent project import
-  sandbox-agent project import path/to/environment.json --print`,
-		Args:              cmdutil.Args(0, 1, "at most one file", "see `sandbox-agent project import --help`"),
-		ValidArgsFunction: cobra.FixedCompletions([]string{"json"}, cobra.ShellCompDirectiveFilterFileExt),
-		RunE: func(_ *cobra.Command, args []string) error {
+  sandbox-agent project import path/to/environment.json --print
+  sandbox-agent project import dev`,
+		Args: cmdutil.Args(0, 1, "at most one file or sandbox", "see `sandbox-agent project import --help`"),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+			names, _ := f.CompleteSandboxes(false)(cmd, args, typed)
+			return names, cobra.ShellCompDirectiveDefault
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && sandbox.ValidName(args[0]) {
+				if st, err := os.Stat(args[0]); err != nil || st.IsDir() {
+					return o.importSandbox(cmd, f, args[0])
+				}
+			}
+			if o.json {
+				return app.Usagef("--json is for the settings of a sandbox")
+			}
 			file := containerUseFile
 			if len(args) == 1 {
 				file = args[0]
@@ -181,10 +198,50 @@ has no counterpart.`,
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&o.force, "force", false, "replace the file if it exists")
+	cmd.Flags().BoolVar(&o.force, "force", false, "replace the file if it exists; settings of a sandbox need no force")
 	cmd.Flags().BoolVar(&o.print, "print", false, "print the file instead of writing it")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print the changed and the dropped keys of a sandbox as JSON")
+	cmd.MarkFlagsMutuallyExclusive("print", "json")
 	cmd.Flags().StringVarP(&o.output, "output", "o", projects.DefaultFile, "file to write")
 	return cmd
+}
+
+func (o *projectInitOptions) importSandbox(cmd *cobra.Command, f *cmdutil.Factory, name string) error {
+	file := ""
+	if cmd.Flags().Changed("output") {
+		file = o.output
+	}
+	d, err := f.Projects().ImportSandbox(cmd.Context(), name, file, o.print)
+	if list, ok := projects.Problems(err); ok {
+		return refused(f, list)
+	}
+	if err != nil {
+		return err
+	}
+	for _, dropped := range d.Dropped {
+		f.Warn("dropped: " + dropped)
+	}
+	switch {
+	case o.print:
+		_, err = fmt.Fprint(f.Stdout, d.Text)
+		return err
+	case o.json:
+		return f.JSON(d)
+	case len(d.Changed) == 0:
+		_, err = fmt.Fprintf(f.Stdout, "%s has these settings already\n", d.File)
+		return err
+	}
+	_, err = fmt.Fprintf(f.Stdout, "changed %s: %s\n", d.File, strings.Join(d.Changed, ", "))
+	return err
+}
+
+// refused prints the mistakes of a change that was not made.
+func refused(f *cmdutil.Factory, list diag.List) error {
+	if err := list.Print(f.Stderr, diag.Style{Color: f.Color(f.Stderr)}); err != nil {
+		return err
+	}
+	f.Say("nothing was written")
+	return cmdutil.Exit(workorder.ExitInvalid)
 }
 
 func newProjectValidateCmd(f *cmdutil.Factory) *cobra.Command {
