@@ -304,6 +304,11 @@ func (in *instance) refill(ctx context.Context) error {
 			return err
 		}
 	}
+	release, err := in.c.reserve(ctx, s.Name)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if err := r.Start(ctx, id); err != nil {
 		return err
 	}

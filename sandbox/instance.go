@@ -226,6 +226,11 @@ func (in *instance) connect(ctx context.Context, start bool) (*wireclient.Client
 				}
 			}
 		}
+		release, err := in.c.reserve(ctx, in.spec.Name)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
 		if err := r.Start(ctx, id); err != nil {
 			return nil, err
 		}

@@ -74,6 +74,9 @@ type Options struct {
 	AllowHost bool
 	// Secrets returns the secrets of a box at each of its starts; nil means no secrets.
 	Secrets func(ctx context.Context, s Spec) (Secrets, error)
+	// Slot, if non-nil, is called with a sandbox's name before the sandbox is created or started. An error refuses that; release is
+	// called when the sandbox runs or has failed to.
+	Slot func(ctx context.Context, name string) (release func(), err error)
 	// Programs, if non-nil, has the guest programs as files guest-linux-ARCH and entrypoint-linux-ARCH. If nil, they are embedded in this
 	// program, or built once with the Go toolchain on PATH, from the version of this module that this program was built with.
 	Programs fs.FS
@@ -94,6 +97,7 @@ type creator struct {
 	secrets  func(context.Context, Spec) (Secrets, error)
 	programs *programs.Finder
 	progress func(string)
+	slot     func(ctx context.Context, name string) (release func(), err error)
 }
 
 // NewManager returns a Manager. It contacts nothing.
@@ -133,7 +137,7 @@ func NewManager(o Options) (*Manager, error) {
 	}
 	cr := &creator{
 		lookup:  lookup{records: records{state, sandboxstore.New(state)}, allUsers: o.AllUsers},
-		secrets: o.Secrets, programs: finder, progress: o.Progress,
+		secrets: o.Secrets, programs: finder, progress: o.Progress, slot: o.Slot,
 	}
 	cr.creator = cr
 	closeAll := func() error {
@@ -297,6 +301,14 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	return &Sandbox{in}, nil
 }
 
+// reserve calls Options.Slot.
+func (cr *creator) reserve(ctx context.Context, name string) (release func(), err error) {
+	if cr.slot == nil {
+		return func() {}, nil
+	}
+	return cr.slot(ctx, name)
+}
+
 // make creates a sandbox from a complete spec, or from a snapshot if one is named, and waits until it answers. With an
 // error it returns the sandbox only if that could not be removed.
 func (cr *creator) make(ctx context.Context, r runtime.SandboxRuntime, s Spec, snapshot string) (*instance, error) {
@@ -337,6 +349,11 @@ func (cr *creator) make(ctx context.Context, r runtime.SandboxRuntime, s Spec, s
 			return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
 		}
 	}
+	release, err := cr.reserve(ctx, s.Name)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
+	}
+	defer release()
 	id, err := r.Create(ctx, create)
 	if err != nil {
 		return nil, cr.clash(ctx, s.Name, public(fmt.Errorf("sandbox %s: %w", s.Name, err)))

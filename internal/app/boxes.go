@@ -126,6 +126,7 @@ func (t *Tasks) launcher(be *Backend, st *taskstore.Store, show func(workorder.E
 	return &launch.Launcher{
 		Host:   launch.Host{Engine: be.Engine, Store: st, Log: t.Log(), Show: show},
 		Images: be.Images, CacheVolume: t.CacheVolume(),
+		Slot:         func(ctx context.Context, who string) (func(), error) { return takeSlot(ctx, t.Env, who) },
 		ImportBundle: localrepo.ImportBundle,
 		StartCompanion: func(ctx context.Context, cfg companion.Config) (companion.Ready, error) {
 			exe, err := t.Executable()

@@ -159,6 +159,7 @@ func (e *Env) manager(o sandbox.Options) (*sandbox.Manager, error) {
 		return nil, exiterr.New(workorder.ExitBox, errors.New("standalone sandboxes are not available in this build"), "")
 	}
 	o.Getenv, o.Secrets, o.Progress, o.Log = e.Getenv, e.projectSecrets, e.Progress, e.Log()
+	o.Slot = func(ctx context.Context, name string) (func(), error) { return takeSlot(ctx, e, "sandbox "+name) }
 	return e.OpenSandboxes(o)
 }
 

@@ -30,6 +30,9 @@ type Launcher struct {
 	ImportBundle func(ctx context.Context, repo, bundle, taskID, branch string) (head string, err error)
 	// EngineGone, if positive, overrides how long to wait for an engine that stopped answering.
 	EngineGone time.Duration
+	// Slot, if not nil, is called with "task ID" or "standby NAME" before its box is created. An error refuses that; release is called
+	// when the box runs or has failed to.
+	Slot func(ctx context.Context, name string) (release func(), err error)
 	// CacheVolume, if set, overrides the name of the volume with the layer cache.
 	CacheVolume string
 }

@@ -107,6 +107,11 @@ func TestBadGround(t *testing.T) {
 		"image missing": {func(f *fixture, _ *job.Job) {
 			f.Images = images{err: exiterr.New(workorder.ExitBox, errors.New("no image"), "")}
 		}, workorder.ExitBox, ""},
+		"machine at its limit": {func(f *fixture, _ *job.Job) {
+			f.Slot = func(context.Context, string) (func(), error) {
+				return nil, exiterr.New(workorder.ExitBox, errors.New("full"), "")
+			}
+		}, workorder.ExitBox, ""},
 		"order invalid":   {func(_ *fixture, j *job.Job) { j.Order.TargetBranch = ".." }, workorder.ExitInvalid, ""},
 		"runtime missing": {func(_ *fixture, j *job.Job) { j.Order.OCIRuntime = "kata" }, workorder.ExitBox, ""},
 		"engine far from a local repository": {func(f *fixture, j *job.Job) {

@@ -268,6 +268,11 @@ func (k *StandbyOwner) boot(ctx context.Context) (err error) {
 	if !ok {
 		return runtime.ErrUnsupported
 	}
+	release, err := k.slot(ctx, "standby "+spec.Name)
+	if err != nil {
+		return err
+	}
+	defer release()
 	k.emit(workorder.Event{Type: workorder.EventStandby, Name: spec.Name, Status: "starting"})
 	begun := k.now()
 	id, err := k.Engine.Run(ctx, spec, bytes.NewReader(frame))

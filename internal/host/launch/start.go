@@ -138,7 +138,8 @@ func longest(o *workorder.Order) time.Duration {
 }
 
 func (st starter) start(ctx context.Context, j *job.Job, rec *taskstore.Record, info runtime.Info, secrets map[string]string) error {
-	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
+	all := ctx
+	ctx, cancel := context.WithTimeout(all, StartTimeout)
 	defer cancel()
 	spec := boxSpec(j, rec, info)
 	spec.CacheVolume = cmp.Or(st.CacheVolume, runtime.CacheVolume)
@@ -152,11 +153,25 @@ func (st starter) start(ctx context.Context, j *job.Job, rec *taskstore.Record, 
 		}
 		go func() {
 			defer close(ready)
+			ctx, cancel := context.WithTimeout(all, StartTimeout)
+			defer cancel()
 			cerr = st.companionFor(ctx, j, rec, info)
 		}()
 		return nil
 	})
 	standby := st.takeStandby(ctx, j, rec, spec, serve)
+	if standby == "" {
+		release, err := st.slot(all, "task "+rec.TaskID)
+		if err != nil {
+			rec.Box = "" // there is none
+			return err
+		}
+		defer release()
+		rec.Deadline = st.now().Add(longest(&j.Order)).UTC() // without the wait
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(all, StartTimeout)
+		defer cancel()
+	}
 	if err := serve(); err != nil {
 		return err
 	}
@@ -192,6 +207,14 @@ func (st starter) start(ctx context.Context, j *job.Job, rec *taskstore.Record, 
 		return exiterr.New(workorder.ExitBox, err, "show the capabilities of this engine with: sandbox-agent doctor")
 	}
 	return nil
+}
+
+// slot calls Launcher.Slot.
+func (l *Launcher) slot(ctx context.Context, name string) (release func(), err error) {
+	if l.Slot == nil {
+		return func() {}, nil
+	}
+	return l.Slot(ctx, name)
 }
 
 // lateReader reads what open returns at the first read.

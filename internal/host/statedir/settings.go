@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 )
@@ -14,6 +15,13 @@ import (
 type Settings struct {
 	File     string // its path; it may be missing
 	Security Security
+	Limits   Limits
+}
+
+// Limits are the limits of this machine.
+type Limits struct {
+	Sandboxes int           // tasks, standbys and sandboxes that run at the same time; 0 means no limit
+	Wait      time.Duration // how long one more waits; 0 means that it is refused
 }
 
 // Security are the settings of isolation.
@@ -59,10 +67,17 @@ func LoadSettings(getenv func(string) string) (Settings, error) {
 	return s, nil
 }
 
+const maxSandboxes = 10000
+
 // FallbackHost is the only value of `fallback`.
 const FallbackHost = "host"
 
 var settingsKeys = &yamlkeys.Schema{Kind: yamlkeys.Object, Keys: []yamlkeys.Key{{
+	Name: "limits", Schema: &yamlkeys.Schema{Kind: yamlkeys.Object, Keys: []yamlkeys.Key{
+		{Name: "sandboxes", Schema: &yamlkeys.Schema{Kind: yamlkeys.Integer, Max: maxSandboxes}},
+		{Name: "wait", Schema: &yamlkeys.Schema{Kind: yamlkeys.Duration}},
+	}},
+}, {
 	Name: "security", Schema: &yamlkeys.Schema{Kind: yamlkeys.Object, Check: checkSecurity, Keys: []yamlkeys.Key{
 		{Name: "require_sandbox", Schema: &yamlkeys.Schema{Kind: yamlkeys.Boolean}},
 		{Name: "fallback", Schema: &yamlkeys.Schema{Kind: yamlkeys.Text, Enum: []string{FallbackHost}}},
@@ -81,6 +96,8 @@ func (s *Settings) decode(b []byte) error {
 	if require := security.Get("require_sandbox"); require != nil {
 		s.Security.RequireSandbox, s.Security.SandboxRequired = require.Bool(), require.Bool()
 	}
+	limits := root.Get("limits")
+	s.Limits = Limits{int(limits.Get("sandboxes").Number()), time.Duration(limits.Get("wait").Number() * float64(time.Second))}
 	s.Security.FallbackHost = security.Get("fallback").Str() == FallbackHost
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 func TestLoad(t *testing.T) {
@@ -16,6 +17,8 @@ func TestLoad(t *testing.T) {
 		"fallback":          {"security: {fallback: host}\n", true, false},
 		"another fallback":  {"security: {fallback: jail}\n", true, true},
 		"a contradiction":   {"security: {fallback: host, require_sandbox: true}\n", true, true},
+		"limits of nothing": {"limits: {sandboxes: 0}\n", true, true},
+		"limits of a text":  {"limits: {sandboxes: 3, wait: soon}\n", true, true},
 		"nothing":           {"", true, false},
 		"a comment":         {"# x\n", true, false},
 		"allowed":           {"security: {require_sandbox: false}\n", false, false},
@@ -46,6 +49,14 @@ func TestLoad(t *testing.T) {
 				t.Errorf("%+v, %v", s, err)
 			}
 		})
+	}
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	var s Settings
+	if err := s.decode([]byte("limits: {sandboxes: 3, wait: 2m}\n")); err != nil || s.Limits != (Limits{3, 2 * time.Minute}) {
+		t.Errorf("%+v, %v", s.Limits, err)
 	}
 }
 
