@@ -45,13 +45,13 @@ func TestDev(t *testing.T) {
 	c := u.run("", "create", "--task", "x", "--repo", u.repo(devFiles()), "-p", u.project(scripted("network: {mode: none}\n"+devKey, `
 set -e
 printf '<h1 style="background:red">Hello, world</h1><img src=/gone.png><img src=http://elsewhere.example/x.png><script>console.error("it broke")</script>' >page.html
-PORT=$SANDBOX_AGENT_DEV_PORT sh -c "$SANDBOX_AGENT_DEV_COMMAND" & server=$!
-until curl -sf http://127.0.0.1:$SANDBOX_AGENT_DEV_PORT/health; do sleep 0.1; done
+entrypoint dev start
+entrypoint dev restart
+entrypoint dev status
 agent-browser open http://127.0.0.1:$SANDBOX_AGENT_DEV_PORT/
 agent-browser screenshot "$SANDBOX_AGENT_MEDIA/mine.png"
 agent-browser close
 ln -s /etc/passwd "$SANDBOX_AGENT_MEDIA/passwd.txt"
-kill $server
 `)))
 	r := u.plainResult(c.task(t))
 	dir := filepath.Join(u.state, r.TaskID)

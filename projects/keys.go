@@ -67,7 +67,7 @@ func definition() *schema {
 	dev := func() *schema {
 		return &schema{
 			Kind: yamlkeys.Object,
-			Doc:  "Development server. A browser opens its pages on base and head; the agent receives instructions to do the same.", Keys: []key{
+			Doc:  "Development server. A browser opens its pages on base and head; the agent can start it with `entrypoint dev start`.", Keys: []key{
 				{Name: "command", Required: true, Slips: []string{"cmd", "run"}, Schema: &schema{
 					Kind: yamlkeys.Text,
 					Doc:  "Shell command that starts it, in the foreground, with PORT set.", Examples: []string{"npm run dev"},

@@ -4,6 +4,7 @@
 //	boot     the trusted part of the run; --plan prints its steps
 //	rescue   the last push and a result, after boot died
 //	browse   the browser's side of viewing the development server; not as root
+//	dev      the agent's command for the development server: start, restart, stop, status, logs
 //	cache    maintains the layer cache, in a standalone box
 //	shell    becomes the user's shell, or a command, next to the agent; --check reports whether it can
 //	reap     supervises one command of a standalone box
@@ -66,6 +67,12 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 			return workorder.ExitGeneral
 		}
 		return workorder.ExitOK
+	case "dev":
+		code, err := browse.Dev(ctx, args, os.Stdout)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		return code
 	case "cache":
 		if len(args) == 1 {
 			return innerengine.ServeCache(ctx, log, args[0], os.Stdin, os.Stdout)
@@ -113,8 +120,8 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 	}
 	fmt.Fprintln(
 		os.Stderr,
-		"usage: entrypoint init | boot [--plan] | rescue | browse | cache VERB | shell [--check | -- COMMAND] | reap | files | dial | "+
-			"prepare packages|tools NAME... | ground | version\n"+
+		"usage: entrypoint init | boot [--plan] | rescue | browse | dev VERB | cache VERB | shell [--check | -- COMMAND] | reap | "+
+			"files | dial | prepare packages|tools NAME... | ground | version\n"+
 			"This program runs inside a sandbox; start sandboxes with `sandbox-agent create`.",
 	)
 	return workorder.ExitUsage

@@ -22,17 +22,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "browse" {
-		if err := Visit(os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(m.Run())
-}
-
 const site = `
 import http.server, os, sys
 color = sys.argv[1]

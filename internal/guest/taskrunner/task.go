@@ -19,6 +19,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/runner"
+	"github.com/sandbox-agent/sandbox-agent/runner/browse"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -243,6 +244,9 @@ func adding(used workorder.Usage, emit func(workorder.Event)) func(workorder.Eve
 func (t *Task) run(ctx context.Context, cfg runner.Config) boot.AgentEnd {
 	cfg.Deadline, _ = ctx.Deadline()
 	keep := t.giveMediaDir(&cfg)
+	if d := cfg.Order.Dev; d != nil {
+		cfg.Env = append(cfg.Env, browse.DevEnv(d, cfg.Workspace))
+	}
 	leave := t.publishShellEntry(&cfg)
 	t.agent = runner.Agent(ctx, cfg)
 	a := t.agent
