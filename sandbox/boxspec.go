@@ -3,7 +3,6 @@ package sandbox
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,10 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/boxruntime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
@@ -121,39 +118,6 @@ func (cr *creator) envelope(ctx context.Context, s Spec, task string) (*workorde
 func (s Spec) local() bool {
 	t, err := git.RepoTransport(s.Repo)
 	return err == nil && t == git.TransportLocal
-}
-
-// bundle copies the commits of a local repository into a file, which remove deletes, and completes the spec's
-// repository, title and ref. base is the commit at which the clone begins.
-func (s *Spec) bundle(ctx context.Context) (file, base string, remove func(), err error) {
-	t, err := git.RepoTransport(s.Repo)
-	if bad, ok := errors.AsType[*git.RepoURLError](err); ok {
-		return "", "", nil, exiterr.New(workorder.ExitUsage, fmt.Errorf("repository: %w: repo: %w", ErrInvalidSpec, err), bad.Hint)
-	}
-	if t != git.TransportLocal {
-		return "", "", func() {}, nil
-	}
-	repo, err := localrepo.Open(ctx, s.Repo)
-	if err != nil {
-		return "", "", nil, err
-	}
-	if s.Ref, err = repo.Base(ctx, s.Ref); err != nil {
-		return "", "", nil, err
-	}
-	s.Repo = repo.Path
-	dir, remove, err := copyDir()
-	if err != nil {
-		return "", "", nil, fmt.Errorf("copy the commits of %s: %w", s.Repo, err)
-	}
-	file = filepath.Join(dir, "repo.bundle")
-	if err = repo.Bundle(ctx, file, s.Ref); err == nil {
-		base, err = repo.BundleHead(ctx, file, s.Ref)
-	}
-	if err != nil {
-		remove()
-		return "", "", nil, err
-	}
-	return file, base, remove, nil
 }
 
 const copyPrefix = "sandbox-agent-copy-" // of temporary directories

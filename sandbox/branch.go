@@ -8,13 +8,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+	"path"
 	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // CommandRecord is the command whose changes are saved.
@@ -48,34 +47,80 @@ func (u Unsaved) String() string { return u.Path + ": " + u.Reason }
 var ErrNoClone = errors.New("no clone of a local repository")
 
 // Branch has the commits of a sandbox's clone, or worktree, of a local repository.
-type Branch struct{ in *instance }
+type Branch struct {
+	in   *instance
+	repo string // the one of Spec.Repos that is meant; "" means all
+}
 
-// CloneDir is the directory of the clone of Spec.Repo, and of a nested sandbox.
-const CloneDir = workorder.Workspace
+// In returns the branch in one repository of the host, for a sandbox with Spec.Repos. Save and Restore of another Branch
+// are about all repositories; its other methods need a sandbox with one repository.
+func (b *Branch) In(repo string) *Branch { return &Branch{b.in, repo} }
 
 // Save commits the changes in the sandbox's clone since the last Save to the sandbox's branch. The branch is in an
 // internal repository, which the user's repository has as the remote `sandbox`, with the branch sandbox/NAME. The first
 // Save creates it. The user is the author, and the message is the command. Ignored files are left out. Saves of one
 // repository run one after another. A sandbox without a clone returns ErrNoClone.
 func (b *Branch) Save(ctx context.Context, ran CommandRecord) (SaveResult, error) {
-	in := b.in
-	spec := in.current()
-	repo := spec.BranchOf()
-	if repo == "" {
-		return SaveResult{}, fmt.Errorf("sandbox %s: %w", spec.Name, ErrNoClone)
+	return b.save(ctx, ran, false)
+}
+
+// save saves in each repository. With last it adds branches and stashes that exist only in a clone to Unsaved, and commits that the user's
+// repository does not show are no error.
+func (b *Branch) save(ctx context.Context, ran CommandRecord, last bool) (all SaveResult, err error) {
+	spec := b.in.current()
+	clones := b.clones()
+	if len(clones) == 0 {
+		return all, fmt.Errorf("sandbox %s: %w", spec.Name, ErrNoClone)
 	}
 	// A repair needs the lock that a save holds, so it comes first.
-	if err := in.resume(ctx); err != nil {
-		return SaveResult{}, err
+	if err := b.in.resume(ctx); err != nil {
+		return all, err
 	}
-	to := in.c.branch(spec.Name, repo)
-	s, err := to.In(in.exec, CloneDir).Save(ctx, spec.Title, branch.CommandRecord(ran))
+	var errs []error
+	for _, c := range clones {
+		s, err := b.saveOne(ctx, c, ran)
+		if last && errors.Is(err, branch.ErrNotPublished) { // the commits are saved
+			err = nil
+		}
+		if last && err == nil {
+			var aside []string
+			aside, err = b.of(c).UnsavedRefs(ctx)
+			for _, name := range aside {
+				s.Unsaved = append(s.Unsaved, Unsaved{name, "exists only in the clone: check it out there, or delete it"})
+			}
+		}
+		if len(clones) > 1 && err != nil {
+			err = fmt.Errorf("%s: %w", c.Dir, err)
+		}
+		all.add(s, c.Dir)
+		errs = append(errs, err)
+	}
+	return all, errors.Join(errs...)
+}
+
+// add adds the outcome of a clone, with its paths relative to CloneDir.
+func (s *SaveResult) add(one SaveResult, dir string) {
+	below := strings.TrimPrefix(strings.TrimPrefix(dir, CloneDir), "/")
+	for _, u := range one.Unsaved {
+		s.Unsaved = append(s.Unsaved, Unsaved{path.Join(below, u.Path), u.Reason})
+	}
+	for _, name := range one.Unmerged {
+		s.Unmerged = append(s.Unmerged, path.Join(below, name))
+	}
+	s.Commit, s.Notice = cmp.Or(s.Commit, one.Commit), cmp.Or(s.Notice, one.Notice)
+	s.PreviousRef = cmp.Or(s.PreviousRef, one.PreviousRef)
+}
+
+func (b *Branch) saveOne(ctx context.Context, c Clone, ran CommandRecord) (SaveResult, error) {
+	spec := b.in.current()
+	to := b.of(c)
+	s, err := to.Save(ctx, spec.Title, branch.CommandRecord(ran))
 	if spec.Worktree != "" && (err == nil || errors.Is(err, branch.ErrNotPublished)) {
 		if err != nil { // the worktree's own branch shows it
 			err = to.Lend(ctx)
 		}
 		if err == nil {
-			err = b.moveWorktree(ctx, to, s.Commit != "")
+			err = b.moveWorktree(ctx, to.Branch, s.Commit != "")
 		}
 	}
 	saved := SaveResult{Commit: s.Commit, Unmerged: s.Unmerged, Notice: s.Notice, PreviousRef: s.PreviousRef}
@@ -87,19 +132,7 @@ func (b *Branch) Save(ctx context.Context, ran CommandRecord) (SaveResult, error
 
 // saveAll is Save, with branches and stashes that exist only in the clone added to Unsaved.
 func (b *Branch) saveAll(ctx context.Context) (SaveResult, error) {
-	saved, err := b.Save(ctx, CommandRecord{})
-	if errors.Is(err, branch.ErrNotPublished) { // the commits are saved
-		err = nil
-	}
-	if err != nil {
-		return saved, err
-	}
-	spec := b.in.current()
-	aside, err := b.in.c.branch(spec.Name, spec.BranchOf()).In(b.in.exec, CloneDir).UnsavedRefs(ctx)
-	for _, name := range aside {
-		saved.Unsaved = append(saved.Unsaved, Unsaved{name, "exists only in the clone: check it out there, or delete it"})
-	}
-	return saved, err
+	return b.save(ctx, CommandRecord{}, true)
 }
 
 // lost returns an error if a removal of the sandbox would lose files.
@@ -133,7 +166,7 @@ func (b *Branch) SaveUncommitted(ctx context.Context) (SaveResult, error) {
 		return SaveResult{}, err
 	}
 	defer now.conn.drop()
-	return (&Branch{now}).saveAll(ctx)
+	return (&Branch{in: now}).saveAll(ctx)
 }
 
 // SaveForRemoval is SaveUncommitted. It returns ErrUnsaved if a removal would lose files. A stopped sandbox is stopped again.
@@ -157,55 +190,63 @@ func (b *Branch) SaveIfRunning(ctx context.Context, ran CommandRecord) (SaveResu
 	}
 	now.noAutoStart = true
 	defer now.conn.drop()
-	return (&Branch{now}).Save(ctx, ran)
+	return (&Branch{in: now}).Save(ctx, ran)
 }
 
 // Restore restores the work that Save saved last into the clone of a recreated sandbox, so that its branch
 // continues. It reports whether it did so: not if something was saved in the clone since, or if Reset recreated it.
 // Commands on a missing sandbox restore its work before they begin.
-func (b *Branch) Restore(ctx context.Context) (bool, error) {
-	spec := b.in.current()
-	if !spec.clonesLocal() {
+func (b *Branch) Restore(ctx context.Context) (restored bool, err error) {
+	if !b.in.current().clonesLocal() {
 		return false, nil
 	}
-	return b.in.c.branch(spec.Name, spec.Repo).In(b.in.exec, CloneDir).Restore(ctx)
+	for _, c := range b.clones() {
+		one, err := b.of(c).Restore(ctx)
+		if err != nil {
+			return restored, err
+		}
+		restored = restored || one
+	}
+	return restored, nil
 }
 
 // saveLastTime bounds SaveUncommitted, including the start of a box.
 const saveLastTime = 3 * time.Minute
-
-// BranchOf returns the local repository to which Save commits; "" if there is none.
-func (s Spec) BranchOf() string {
-	switch {
-	case s.Worktree != "":
-		return s.Worktree
-	case filepath.IsAbs(s.Repo):
-		return s.Repo
-	}
-	return ""
-}
 
 //go:embed clone.sh
 var cloneScript string
 
 const cloneTime = 15 * time.Minute // for gigabytes
 
-// clone clones a bundle of the user's branches and tags in the sandbox. A box clones at boot instead.
-func (b *Branch) clone(ctx context.Context, bundle string) error {
-	if bundle == "" || b.in.spec.Runtime == RuntimeBox || b.in.from != "" { // a snapshot contains the clone
+// cloneAll makes the clones of a sandbox.
+func (b *Branch) cloneAll(ctx context.Context, all []cloneSource) error {
+	if b.in.from != "" { // a snapshot contains the clones
 		return nil
 	}
+	for _, s := range all {
+		if b.in.spec.Runtime == RuntimeBox && s.Dir == CloneDir { // a box makes it at boot
+			continue
+		}
+		if err := b.clone(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clone clones a bundle of the user's branches and tags in the sandbox.
+func (b *Branch) clone(ctx context.Context, s cloneSource) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cloneTime, fmt.Errorf("repository not cloned within %s", cloneTime))
 	defer cancel()
-	f, err := os.Open(bundle)
+	f, err := os.Open(s.file)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	name, email := localrepo.Identity(ctx, b.in.spec.Repo)
-	argv := []string{"sh", "-c", cloneScript, "sh", CloneDir, b.in.spec.Ref, name, email, b.in.spec.Name}
+	name, email := localrepo.Identity(ctx, s.Repo)
+	argv := []string{"sh", "-c", cloneScript, "sh", s.Dir, s.Ref, name, email, b.in.spec.Name}
 	if err := b.in.exec(ctx, argv, f, io.Discard); err != nil {
-		return fmt.Errorf("sandbox %s: clone %s: %w", b.in.spec.Name, b.in.spec.Repo, err)
+		return fmt.Errorf("sandbox %s: clone %s: %w", b.in.spec.Name, s.Repo, err)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ command -v git >/dev/null || {
 	echo "there is no git in it: take an image that has it" >&2
 	exit 1
 }
+mkdir -p "$1"
 cd "$1"
 # The copy is here, on the disk: the /tmp of a jail is memory. Blobs are streamed, so that a small memory holds the clone of a large repository.
 rm -rf .sandbox-agent-clone .sandbox-agent-bundle-*

@@ -23,11 +23,14 @@ type Commit struct {
 
 // stored returns the branch as Save stores it. It is empty before the first Save.
 func (b *Branch) stored() (*branch.Branch, error) {
-	spec := b.in.current()
-	if spec.BranchOf() == "" {
-		return nil, fmt.Errorf("sandbox %s: %w", spec.Name, ErrNoClone)
+	name, all := b.in.current().Name, b.clones()
+	switch len(all) {
+	case 0:
+		return nil, fmt.Errorf("sandbox %s: %w", name, ErrNoClone)
+	case 1:
+		return b.in.c.branch(name, all[0].Repo), nil
 	}
-	return b.in.c.branch(spec.Name, spec.BranchOf()), nil
+	return nil, fmt.Errorf("sandbox %s: %w: it has %d: choose one with Branch.In", name, ErrInvalidSpec, len(all))
 }
 
 // target returns the local repository that the sandbox was created from, with the branch's commits.

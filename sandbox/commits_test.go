@@ -38,7 +38,7 @@ func TestBranch(t *testing.T) {
 	gittest.Git(t, "", "clone", "-q", repo, clone)
 
 	cr := &creator{lookup: lookup{records: records{state: t.TempDir()}}}
-	b := &Branch{&instance{c: cr, spec: Spec{Name: "dev", Repo: repo}}}
+	b := &Branch{in: &instance{c: cr, spec: Spec{Name: "dev", Repo: repo}}}
 	stored := cr.branch("dev", repo)
 	if err := stored.Cloned(ctx, gittest.Git(t, repo, "rev-parse", "HEAD")); err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestBranch(t *testing.T) {
 		t.Errorf("merge a conflict: %v, %v", merged, err)
 	}
 
-	none := &Branch{&instance{c: cr, spec: Spec{Name: "other"}}}
+	none := &Branch{in: &instance{c: cr, spec: Spec{Name: "other"}}}
 	if _, err := none.Log(ctx); !errors.Is(err, ErrNoClone) {
 		t.Errorf("no clone: %v", err)
 	}

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
@@ -115,7 +115,7 @@ func (cr *creator) build(ctx context.Context, r runtime.SandboxRuntime, s Spec, 
 	}
 	if c.Restore {
 		// A context that ended here would leave a clone without the work, to be recreated by the next command.
-		if _, err := (&Branch{in}).Restore(context.WithoutCancel(ctx)); err != nil {
+		if _, err := (&Branch{in: in}).Restore(context.WithoutCancel(ctx)); err != nil {
 			return in, err
 		}
 	}
@@ -167,24 +167,34 @@ func (cr *creator) complete(ctx context.Context, name string) (*instance, error)
 	if err != nil {
 		return nil, err
 	}
-	if c.Restore && filepath.IsAbs(s.Repo) {
-		s.Ref = currentBase(ctx, s)
+	if c.Restore && s.clonesLocal() {
+		s.useCurrentBases(ctx)
 	}
 	return cr.build(ctx, r, s, c)
 }
 
-// currentBase returns the spec's base branch, or the default branch if that does not exist any longer.
-func currentBase(ctx context.Context, s Spec) string {
-	repo, err := localrepo.Open(ctx, s.Repo)
-	if err != nil {
-		return s.Ref // the next use reports the error
+// useCurrentBases replaces base branches that do not exist any longer by the repository's default branch.
+func (s *Spec) useCurrentBases(ctx context.Context) {
+	s.Repos = slices.Clone(s.Repos)
+	for i, r := range s.Repos {
+		s.Repos[i].Ref = currentBase(ctx, r.Repo, r.Ref)
 	}
-	if _, err := repo.Base(ctx, s.Ref); err != nil {
+	if s.Repo != "" {
+		s.Ref = currentBase(ctx, s.Repo, s.Ref)
+	}
+}
+
+func currentBase(ctx context.Context, path, ref string) string {
+	repo, err := localrepo.Open(ctx, path)
+	if err != nil {
+		return ref // the next use reports the error
+	}
+	if _, err := repo.Base(ctx, ref); err != nil {
 		if other, err := repo.Base(ctx, ""); err == nil {
 			return other
 		}
 	}
-	return s.Ref
+	return ref
 }
 
 // abandon removes leftovers of a killed command that created a new sandbox, which is unused. The caller holds the name's lock.
@@ -285,18 +295,20 @@ func (in *instance) refill(ctx context.Context) error {
 			return fmt.Errorf("sandbox %s: %w", s.Name, err)
 		}
 	}
-	clone := filepath.IsAbs(s.Repo)
-	file := ""
+	clone := s.clonesLocal()
+	var sources []cloneSource
 	if clone {
-		s.Ref = currentBase(ctx, s)
-		bundle, base, remove, err := s.bundle(ctx)
+		s.useCurrentBases(ctx)
+		all, remove, err := s.bundles(ctx)
 		if err != nil {
 			return err
 		}
 		defer remove()
-		file = bundle
-		if err := in.c.cloned(ctx, s, base); err != nil {
-			return err
+		sources = all
+		for _, src := range all {
+			if err := in.c.cloned(ctx, s.Name, src.Repo, src.base); err != nil {
+				return err
+			}
 		}
 		if err := in.c.begin(
 			s, sandboxstore.Creation{Snapshot: in.from, Restore: true, Event: sandboxstore.EventRecreated, Detail: s.Image},
@@ -315,10 +327,10 @@ func (in *instance) refill(ctx context.Context) error {
 	if clone {
 		in.making, in.from = true, ""
 		defer func() { in.making = false }()
-		if err := (&Branch{in}).clone(ctx, file); err != nil {
+		if err := (&Branch{in: in}).cloneAll(ctx, sources); err != nil {
 			return err
 		}
-		if _, err := (&Branch{in}).Restore(context.WithoutCancel(ctx)); err != nil {
+		if _, err := (&Branch{in: in}).Restore(context.WithoutCancel(ctx)); err != nil {
 			return err
 		}
 		if err := in.c.kept.Complete(s.Name); err != nil {

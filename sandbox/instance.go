@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -268,7 +267,7 @@ func (in *instance) explain(ctx context.Context, err error) error {
 
 // discard removes the sandbox. Changes in a worktree are saved first.
 func (in *instance) discard(ctx context.Context) error {
-	return in.remove(ctx, (&Branch{in}).removeWorktree(ctx))
+	return in.remove(ctx, (&Branch{in: in}).removeWorktree(ctx))
 }
 
 // remove removes the sandbox, then calls after.
@@ -351,9 +350,6 @@ func (in *instance) exec(ctx context.Context, argv []string, stdin io.Reader, st
 	}
 	return nil
 }
-
-// clonesLocal reports whether the sandbox has a clone of a repository of this machine.
-func (s Spec) clonesLocal() bool { return filepath.IsAbs(s.Repo) }
 
 // query calls f with the sandbox's connection, as use does, and returns its result.
 func query[T any](ctx context.Context, in *instance, f func(*wireclient.Client) (T, error)) (result T, err error) {

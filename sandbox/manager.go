@@ -318,13 +318,16 @@ func (cr *creator) make(ctx context.Context, r runtime.SandboxRuntime, s Spec, s
 	if err := s.guard(ctx); err != nil {
 		return nil, err
 	}
-	file, base, remove, err := s.bundle(ctx)
+	sources, remove, err := s.bundles(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
 	}
 	defer remove()
-	if base != "" && snapshot == "" { // a snapshot contains its clone
-		if err := cr.cloned(ctx, s, base); err != nil {
+	for _, src := range sources {
+		if snapshot != "" { // it contains its clones
+			break
+		}
+		if err := cr.cloned(ctx, s.Name, src.Repo, src.base); err != nil {
 			return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
 		}
 	}
@@ -337,7 +340,9 @@ func (cr *creator) make(ctx context.Context, r runtime.SandboxRuntime, s Spec, s
 		return nil, err
 	}
 	create := cr.guestOf(s)
-	create.Bundle = file
+	if s.Repo != "" && len(sources) > 0 {
+		create.Bundle = sources[0].file
+	}
 	create.Name, create.Image = cr.all.find(s.Runtime).prefix+s.Name, cmp.Or(snapshot, s.Image)
 	create.Labels = map[string]string{labelName: s.Name, labelSpec: string(spec), labelOwner: owner, labelImage: snapshot}
 	create.Root, create.NetworkNone, create.OCIRuntime = s.Root, s.Network == NetworkNone || s.proxied(), s.OCIRuntime
@@ -362,7 +367,7 @@ func (cr *creator) make(ctx context.Context, r runtime.SandboxRuntime, s Spec, s
 	in := &instance{c: cr, r: r, id: id, spec: s, running: true, from: snapshot, owner: owner, making: true}
 	dial := func() (*wireclient.Client, error) { return in.dial(ctx, false) }
 	if _, err = in.conn.open(ctx, dial); err == nil {
-		err = (&Branch{in}).clone(ctx, file)
+		err = (&Branch{in: in}).cloneAll(ctx, sources)
 	}
 	if err != nil {
 		clean, cancel := cleanup(ctx)

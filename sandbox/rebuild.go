@@ -29,6 +29,7 @@ func (sb *Sandbox) Rebuild(ctx context.Context, s Spec) (*Sandbox, error) {
 		return nil, fmt.Errorf("sandbox %s: %w", old.Name, ErrNoClone)
 	}
 	s.Name, s.Runtime, s.Repo, s.Ref, s.Worktree, s.Lifetime = old.Name, old.Runtime, old.Repo, old.Ref, old.Worktree, LifetimeNamed
+	s.Repos = old.Repos
 	s, err := in.c.rebuildable(ctx, s)
 	if err != nil {
 		return nil, err
@@ -46,7 +47,7 @@ func (sb *Sandbox) Rebuild(ctx context.Context, s Spec) (*Sandbox, error) {
 	}
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), backTime)
 	defer cancel()
-	old.Ref = s.Ref
+	old.Ref, old.Repos = s.Ref, s.Repos
 	creation.Detail = old.Image
 	_, berr := in.replace(back, old, creation)
 	return nil, errors.Join(err, berr)
@@ -73,15 +74,17 @@ func (cr *creator) rebuildable(ctx context.Context, asked Spec) (Spec, error) {
 		return s, fmt.Errorf("sandbox %s: %w", s.Name, err)
 	}
 	s.Limits.hold(has)
-	if s.clonesLocal() {
-		repo, err := localrepo.Open(ctx, s.Repo)
+	s.useCurrentBases(ctx) // any does, since the restored work replaces it
+	for _, c := range s.Clones() {
+		if s.Worktree != "" { // it stays
+			break
+		}
+		repo, err := localrepo.Open(ctx, c.Repo)
+		if err == nil {
+			_, err = repo.Base(ctx, c.Ref)
+		}
 		if err != nil {
 			return s, err
-		}
-		if _, err := repo.Base(ctx, s.Ref); err != nil { // the branch is gone: any other does, since the restored work replaces it
-			if s.Ref, err = repo.Base(ctx, ""); err != nil {
-				return s, err
-			}
 		}
 	}
 	if s.Runtime == RuntimeBox {
@@ -107,8 +110,10 @@ func (sb *Sandbox) Reset(ctx context.Context) (*Sandbox, error) {
 	}
 	if s.clonesLocal() {
 		// First, so that a killed reset does not bring the work back.
-		if err := sb.in.c.branch(s.Name, s.Repo).StartOver(ctx); err != nil {
-			return nil, err
+		for _, c := range s.Clones() {
+			if err := sb.in.c.branch(s.Name, c.Repo).StartOver(ctx); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return sb.in.replace(ctx, s, sandboxstore.Creation{Event: sandboxstore.EventCreated, Detail: s.Image})

@@ -298,9 +298,10 @@ func (rs *records) branch(name, repo string) *branch.Branch {
 	return branch.New(rs.state).Of(name, repo)
 }
 
-func (rs *records) cloned(ctx context.Context, s Spec, base string) error {
-	if rs.state == "" || s.BranchOf() == "" {
+// cloned records the commit at which a clone for the sandbox is made.
+func (rs *records) cloned(ctx context.Context, name, repo, base string) error {
+	if rs.state == "" {
 		return nil
 	}
-	return rs.branch(s.Name, s.BranchOf()).Cloned(ctx, base)
+	return rs.branch(name, repo).Cloned(ctx, base)
 }

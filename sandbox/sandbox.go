@@ -58,7 +58,7 @@ func (sb *Sandbox) Files() *Files { return &Files{sb.in} }
 func (sb *Sandbox) Endpoints() *Endpoints { return &Endpoints{sb.in} }
 
 // Branch returns access to the commits of the sandbox's clone or worktree.
-func (sb *Sandbox) Branch() *Branch { return &Branch{sb.in} }
+func (sb *Sandbox) Branch() *Branch { return &Branch{in: sb.in} }
 
 // Start starts a command. The caller must call Wait or Close.
 func (sb *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {

@@ -292,9 +292,9 @@ func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 	if err := in.c.taken(ctx, in.c.all.find(s.Runtime), name); err != nil {
 		return nil, err
 	}
-	if repo := s.BranchOf(); repo != "" {
-		if base := in.c.branch(in.spec.Name, repo).ClonedAt(ctx); base != "" {
-			if err := in.c.cloned(ctx, s, base); err != nil {
+	for _, c := range s.Clones() {
+		if base := in.c.branch(in.spec.Name, c.Repo).ClonedAt(ctx); base != "" {
+			if err := in.c.cloned(ctx, name, c.Repo, base); err != nil {
 				return nil, err
 			}
 		}

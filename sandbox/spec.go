@@ -90,6 +90,8 @@ type Spec struct {
 	Worktree string `json:"worktree,omitempty"`
 	// Ref is a branch, tag or commit of Repo or Worktree; "" means the default branch, or the checked out one.
 	Ref string `json:"ref,omitempty"`
+	// Repos are repositories of which each is cloned to /workspace/NAME, in place of Repo.
+	Repos []NamedRepo `json:"repos,omitempty"`
 	// Box configures a box: services, packages, tools, setup commands, variables, the gateway to models. nil means none.
 	Box *BoxSpec `json:"box,omitempty"`
 	// Project is the name of the project file from which Box was made, for Options.Secrets.
@@ -187,7 +189,7 @@ func (s Spec) required() []Capability {
 	} else if ok {
 		all = append(all, c)
 	}
-	want(CapRepository, s.Repo != "" && s.local())
+	want(CapRepository, s.Repo != "" && s.local() || len(s.Repos) > 0)
 	want(CapRemoteRepository, s.Repo != "" && !s.local())
 	want(CapServices, s.Box != nil)
 	want(CapMounts, len(s.Mounts) > 0 || s.Worktree != "")
@@ -242,7 +244,7 @@ func (s Spec) complete() (Spec, error) {
 		wrong("lifetime %q: use %s or %s", s.Lifetime, LifetimeNamed, LifetimeEphemeral)
 	}
 	errs = append(errs, s.checkTimes())
-	errs = append(errs, s.completeDirs())
+	errs = append(errs, s.completeDirs(), s.checkRepos())
 	if s.User == "" {
 		s.User = s.writer(os.Getuid(), os.Getgid())
 	}
@@ -304,7 +306,7 @@ func (s *Spec) completeDirs() error {
 	if s.Worktree != "" && s.Dir == "" {
 		s.Dir = CloneDir
 	}
-	if s.Repo != "" && s.Runtime != RuntimeBox && s.Box == nil && s.Dir == "" {
+	if (s.Repo != "" || len(s.Repos) > 0) && s.Runtime != RuntimeBox && s.Box == nil && s.Dir == "" {
 		s.Dir, s.CreateDir = CloneDir, true
 	}
 	return errors.Join(errs...)

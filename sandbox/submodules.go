@@ -32,11 +32,21 @@ func (b *Branch) AddSubmodules(ctx context.Context) (missing []error, err error)
 	if !s.clonesLocal() {
 		return nil, fmt.Errorf("sandbox %s: %w", s.Name, ErrNoClone)
 	}
-	repo, err := localrepo.Open(ctx, s.Repo)
+	for _, c := range b.clones() {
+		some, err := b.addSubmodules(ctx, c)
+		if missing = append(missing, some...); err != nil {
+			return missing, err
+		}
+	}
+	return missing, nil
+}
+
+func (b *Branch) addSubmodules(ctx context.Context, c Clone) (missing []error, err error) {
+	repo, err := localrepo.Open(ctx, c.Repo)
 	if err != nil {
 		return nil, err
 	}
-	all, err := repo.Submodules(ctx, s.Ref)
+	all, err := repo.Submodules(ctx, c.Ref)
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
@@ -46,14 +56,14 @@ func (b *Branch) AddSubmodules(ctx context.Context) (missing []error, err error)
 	}
 	defer remove()
 	for _, m := range all {
-		if err := b.submodule(ctx, m, filepath.Join(dir, "bundle")); err != nil {
+		if err := b.submodule(ctx, c.Dir, m, filepath.Join(dir, "bundle")); err != nil {
 			missing = append(missing, fmt.Errorf("submodule %s: %w", m.Path, err))
 		}
 	}
 	return missing, nil
 }
 
-func (b *Branch) submodule(ctx context.Context, m localrepo.Submodule, file string) error {
+func (b *Branch) submodule(ctx context.Context, clone string, m localrepo.Submodule, file string) error {
 	if err := m.Bundle(ctx, file); err != nil {
 		return err
 	}
@@ -62,5 +72,5 @@ func (b *Branch) submodule(ctx context.Context, m localrepo.Submodule, file stri
 		return err
 	}
 	defer f.Close()
-	return b.in.exec(ctx, []string{"sh", "-c", submoduleScript, "sh", CloneDir, m.Path, m.Commit}, f, io.Discard)
+	return b.in.exec(ctx, []string{"sh", "-c", submoduleScript, "sh", clone, m.Path, m.Commit}, f, io.Discard)
 }

@@ -51,7 +51,7 @@ func (cr *creator) addWorktree(ctx context.Context, s *Spec) (undo func(context.
 		s.Mounts = append(s.Mounts, Mount(p))
 	}
 	s.Mounts = resolved(s.Mounts)
-	if err := cr.cloned(ctx, *s, w.Head(ctx)); err != nil {
+	if err := cr.cloned(ctx, s.Name, s.Worktree, w.Head(ctx)); err != nil {
 		return undo, errors.Join(err, w.Discard(context.WithoutCancel(ctx)))
 	}
 	return w.Discard, nil

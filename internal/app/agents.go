@@ -160,7 +160,7 @@ func (b Sandboxes) Settle(ctx context.Context, sb *sandbox.Sandbox) error {
 	if s.Project == "" && s.BranchOf() == "" {
 		return nil
 	}
-	if path.IsAbs(s.Repo) {
+	if s.Worktree == "" && s.BranchOf() != "" {
 		missing, err := sb.Branch().AddSubmodules(ctx)
 		if err != nil {
 			return SandboxError(err)

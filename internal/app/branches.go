@@ -49,7 +49,11 @@ func (r Branches) Find(ctx context.Context, name string) (*branch.Branch, error)
 	if err != nil {
 		return nil, err
 	}
-	return all.Find(ctx, name, top)
+	b, err := all.Find(ctx, name, top)
+	if errors.Is(err, branch.ErrSeveral) {
+		err = exiterr.New(workorder.ExitUsage, err, "go to one, and run the command again")
+	}
+	return b, err
 }
 
 // Handoff returns the repository that has the work of a sandbox: the work tree of it that the user is in, or else the one that the sandbox
@@ -152,7 +156,7 @@ func (r Branches) saveLast(ctx context.Context, b *branch.Branch, deleted bool) 
 		return nil, SandboxError(err)
 	}
 	defer sb.Close()
-	if sb.Spec().BranchOf() != b.Repo {
+	if !sb.Spec().HasBranchIn(b.Repo) {
 		return nil, nil
 	}
 	saved, err := sb.Branch().SaveUncommitted(ctx)
@@ -194,7 +198,7 @@ func (r Branches) Delete(ctx context.Context, m *sandbox.Manager, b *branch.Bran
 	if err != nil && !r.gone(b.Sandbox, err) {
 		return "", SandboxError(err)
 	}
-	if err != nil || sb.Spec().BranchOf() != b.Repo { // one of that name may be of another repository
+	if err != nil || !sb.Spec().HasBranchIn(b.Repo) { // one of that name may be of another repository
 		sb = nil
 	}
 	if sb != nil && !d.Force {
@@ -289,7 +293,7 @@ func (r Branches) DeleteNamed(ctx context.Context, m *sandbox.Manager, name stri
 		if err != nil {
 			return "", err
 		}
-		return r.Delete(ctx, m, all.Of(name, sb.Spec().BranchOf()), d)
+		return r.deleteEach(ctx, m, sb, all, d)
 	case err == nil:
 		if err := removeSandbox(ctx, sb, d.Force); err != nil {
 			return "", deleteError(name, err)
@@ -306,6 +310,34 @@ func (r Branches) DeleteNamed(ctx context.Context, m *sandbox.Manager, name stri
 		return "", berr
 	}
 	return r.Delete(ctx, m, b, d)
+}
+
+// deleteEach deletes a sandbox with the branches in all of its repositories, or nothing if one has work that exists nowhere else.
+func (r Branches) deleteEach(
+	ctx context.Context, m *sandbox.Manager, sb *sandbox.Sandbox, all *branch.Store, d Deletion,
+) (head string, err error) {
+	clones := sb.Spec().Clones()
+	if len(clones) > 1 && !d.Force {
+		if err := sb.Branch().SaveForRemoval(ctx); err != nil {
+			return "", deleteError(sb.Name(), err)
+		}
+		for _, c := range clones[1:] { // Delete looks at the first before it removes the sandbox
+			b := all.Of(sb.Name(), c.Repo)
+			if err := r.mayDelete(ctx, b, b.Head(ctx), d); err != nil {
+				return "", err
+			}
+		}
+	}
+	for i, c := range clones {
+		one := d
+		one.Merged = d.Merged || i > 0
+		at, err := r.Delete(ctx, m, all.Of(sb.Name(), c.Repo), one)
+		if err != nil {
+			return head, err
+		}
+		head = cmp.Or(head, at)
+	}
+	return head, nil
 }
 
 // DeleteAll deletes the named sandboxes with their branches, or without a name all that have a branch. It calls report for each and
@@ -414,8 +446,11 @@ func (r Branches) List(ctx context.Context, all bool) ([]BranchRow, error) {
 func branchRows(list []branch.Info, there []sandbox.Info) (rows []BranchRow) {
 	states := map[[2]string]sandbox.State{} // by name and repository, which is not known of a damaged sandbox if nothing of it can be read
 	for _, i := range there {
-		if repo := i.Spec.BranchOf(); repo != "" || i.State == sandbox.StateDamaged {
-			states[[2]string{i.Name, repo}] = i.State
+		for _, c := range i.Spec.Clones() {
+			states[[2]string{i.Name, c.Repo}] = i.State
+		}
+		if i.Spec.BranchOf() == "" && i.State == sandbox.StateDamaged {
+			states[[2]string{i.Name, ""}] = i.State
 		}
 	}
 	for _, i := range list {

@@ -25,6 +25,9 @@ func (g Agents) brief(ctx context.Context, sb *sandbox.Sandbox, p agentProject) 
 	if s.BranchOf() != "" {
 		f.branch = BranchName(s.Name)
 	}
+	for _, r := range s.Repos {
+		f.clones = append(f.clones, sandbox.CloneDir+"/"+r.Name)
+	}
 	if s.Box != nil {
 		if s.Network == sandbox.NetworkRestricted && len(f.allow) == 0 {
 			f.allow = s.Box.Network.Allow // the project's own

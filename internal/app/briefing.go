@@ -14,6 +14,7 @@ type briefing struct {
 	runtime  string
 	workdir  string
 	branch   string   // of the user's repository, such as "sandbox/dev"; empty if changes are not committed automatically
+	clones   []string // the directories of several repositories
 	network  string   // full, restricted or none
 	allow    []string // rules of a restricted network
 	services []string // names
@@ -30,7 +31,11 @@ func (f briefing) markdown() string {
 	fmt.Fprintf(&b, "# About this sandbox\n\nYou are in the sandbox `%s` (%s). "+
 		"It has nothing of the user's machine except what is named here.\n\n", f.sandbox, f.runtime)
 	line("**Work in `%s`.** Paths of the user's machine do not exist here.", f.workdir)
-	if f.branch != "" {
+	if len(f.clones) > 0 {
+		line("**Git.** %s are clones of one repository each. The host commits the changes in each of them automatically to the branch `%s` "+
+			"of its repository; you may commit, but you need not. There is no remote to push to. Ignored files, and files beside the clones, "+
+			"are not committed.", "`"+strings.Join(f.clones, "`, `")+"`", f.branch)
+	} else if f.branch != "" {
 		line("**Git.** It is a clone. The host commits changes automatically to the user's branch `%s`; "+
 			"you may commit, but you need not. There is no remote to push to. Ignored files are not committed.", f.branch)
 	}

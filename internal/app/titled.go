@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -60,9 +61,11 @@ func createNamed(ctx context.Context, b Sandboxes, m *sandbox.Manager, s sandbox
 	if err != nil {
 		return nil, err
 	}
-	top := localDir(cmp.Or(s.Worktree, s.Repo))
-	if top != "" {
-		top = localrepo.RepoRoot(top)
+	used := func(name string) bool {
+		return slices.ContainsFunc(reposOf(s, s.Repo), func(repo string) bool {
+			dir := localDir(repo)
+			return dir != "" && all.Of(name, localrepo.RepoRoot(dir)).Head(ctx) != ""
+		})
 	}
 	stem := titledName(s.Title)
 	for n := 1; n <= maxNameTries; n++ {
@@ -70,7 +73,7 @@ func createNamed(ctx context.Context, b Sandboxes, m *sandbox.Manager, s sandbox
 		if n > 1 {
 			s.Name += "-" + strconv.Itoa(n)
 		}
-		if top != "" && all.Of(s.Name, top).Head(ctx) != "" {
+		if used(s.Name) {
 			continue
 		}
 		sb, err := m.Create(ctx, s)

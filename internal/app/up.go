@@ -64,11 +64,13 @@ func (b Sandboxes) Up(ctx context.Context, r UpRequest) (u Upped, err error) {
 	}
 	defer m.Close()
 	s := r.Spec
-	changes, err := uncommitted(ctx, cmp.Or(s.Worktree, r.Repo))
-	if err == nil {
-		err = b.CheckFallback(r.Fallback, r.Runtime)
+	errs := []error{b.CheckFallback(r.Fallback, r.Runtime)}
+	var changes []func() string
+	for _, path := range reposOf(s, r.Repo) {
+		warning, err := uncommitted(ctx, path)
+		changes, errs = append(changes, warning), append(errs, err)
 	}
-	if err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return u, err
 	}
 	var sb *sandbox.Sandbox
@@ -86,8 +88,10 @@ func (b Sandboxes) Up(ctx context.Context, r UpRequest) (u Upped, err error) {
 		return u, SandboxError(err)
 	}
 	defer sb.Close()
-	if warning := changes(); warning != "" {
-		b.Warn(warning)
+	for _, f := range changes {
+		if warning := f(); warning != "" {
+			b.Warn(warning)
+		}
 	}
 	if len(r.Ports) > 0 {
 		if u.Ports, err = b.Endpoints().Add(ctx, sb.Name(), r.Ports); err != nil {
@@ -128,6 +132,15 @@ func (b Sandboxes) complete(ctx context.Context, r UpRequest, s *sandbox.Spec) (
 		err = r.Trust.checkSecrets(ctx, b, *s)
 	}
 	return err
+}
+
+// reposOf returns the repositories of a sandbox that is made of repo or of those of its spec.
+func reposOf(s sandbox.Spec, repo string) []string {
+	all := []string{cmp.Or(s.Worktree, repo)}
+	for _, r := range s.Repos {
+		all = append(all, r.Repo)
+	}
+	return all
 }
 
 // maxUncommitted is how many uncommitted files are named.

@@ -40,6 +40,8 @@ const (
 var (
 	// ErrNotFound means that a sandbox has no branch.
 	ErrNotFound = errors.New("no branch")
+	// ErrSeveral means that several repositories have a branch of the sandbox.
+	ErrSeveral = errors.New("several repositories have a branch of it, and the current directory is in none of them")
 	// ErrNotPublished means that the user's repository does not show a branch: it has moved, or has another remote named
 	// Remote. The commits are saved in the bare repository.
 	ErrNotPublished = errors.New("branch not shown in the repository")
@@ -108,10 +110,11 @@ func (s *Store) Find(ctx context.Context, sandbox, repo string) (*Branch, error)
 	case 1:
 		return found[0], nil
 	}
-	return nil, fmt.Errorf(
-		"sandbox %s: %w in this directory's repository, and %d other repositories have one: run the command in one of them", sandbox, ErrNotFound,
-		len(found),
-	)
+	var repos []string
+	for _, b := range found {
+		repos = append(repos, b.Repo)
+	}
+	return nil, fmt.Errorf("sandbox %s: %w: %s", sandbox, ErrSeveral, strings.Join(repos, ", "))
 }
 
 // Info is a row of List.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -27,7 +27,8 @@ type upOptions struct {
 	runtime, fallback  string
 	mounts, workspaces []string
 	allow              cmdutil.RuleList
-	repo, ref, project string
+	repos              []string
+	repo, ref, project string // repo is the only one of repos, without a name
 	title              string
 	json               bool
 	idle, life         time.Duration
@@ -53,7 +54,8 @@ of the current directory unless a flag says what is at /workspace.
 
 With --repo it has a clone of a repository at /workspace. Each command that
 changes files makes a commit on the branch sandbox/NAME of that repository; see
-'log', 'diff' and 'merge'. Uncommitted files are not in the clone.
+'log', 'diff' and 'merge'. Uncommitted files are not in the clone. Several
+repositories need names: each is cloned to /workspace/NAME, and has a branch.
 
 With --idle or --ttl it stops after that time. Its files stay, and the next
 command starts it again.`,
@@ -61,6 +63,7 @@ command starts it again.`,
   sandbox-agent up dev --image debian:trixie
   sandbox-agent up fix --repo . --title 'Fix the login'
   sandbox-agent up --title 'Fix the login' --from-ref v1.2
+  sandbox-agent up shop --repo api=../api --repo web=../web
   sandbox-agent up quiet --image python:3.13 --network none --memory 512m
   sandbox-agent up unknown --trust sandboxed
   sandbox-agent exec dev uname -a`,
@@ -79,7 +82,8 @@ command starts it again.`,
 	flags.StringArrayVarP(&o.mounts, "mount", "v", nil, "directory to mount: `DIR:TARGET[:ro]` (repeatable)")
 	flags.StringVar(&o.spec.Image, "image", "", "image of the container (default: that of tasks)")
 	flags.StringVarP(&o.project, "project", "p", "", "project name, or path of a project file, for services, tools and setup")
-	flags.StringVar(&o.repo, "repo", "", "repository to clone at /workspace: a path, or for a box a URL")
+	flags.StringArrayVar(&o.repos, "repo", nil,
+		"repository to clone at /workspace: `[NAME=]REPO`, a path or for a box a URL (repeatable with names)")
 	flags.StringVar(&o.title, "title", "", "short description of the purpose")
 	flags.StringVar(&o.spec.Worktree, "git-worktree", "", "repository to make a git worktree of at /workspace")
 	flags.StringVar(&o.ref, "from-ref", "", "branch, tag or commit to start from (default: HEAD; of a URL, its default branch)")
@@ -115,11 +119,13 @@ command starts it again.`,
 
 func (o *upOptions) do(ctx context.Context, f *cmdutil.Factory, name string) error {
 	s := o.spec
-	if name == "" && o.repo == "" && o.project == "" && s.Worktree == "" && len(o.workspaces) == 0 {
+	only, named, rerr := parseRepos(o.repos, o.ref)
+	o.repo, s.Repos = only, named
+	if name == "" && len(o.repos) == 0 && o.project == "" && s.Worktree == "" && len(o.workspaces) == 0 {
 		o.repo = "."
 	}
 	s.Name, s.Network, s.IdleTimeout, s.TTL, s.Env = name, sandbox.NetworkMode(o.network), o.idle, o.life, o.env
-	var errs []error
+	errs := []error{rerr}
 	var err error
 	if s.Limits.MemoryBytes, err = cmdutil.ParseMemory(o.memory); err != nil {
 		errs = append(errs, err)
@@ -139,14 +145,16 @@ func (o *upOptions) do(ctx context.Context, f *cmdutil.Factory, name string) err
 		s.Mounts, s.Dir = append(s.Mounts, work...), cmp.Or(s.Dir, sandbox.CloneDir)
 		s.Env = append([]string{"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"},
 			s.Env...) // the files belong to the user, whichever user runs the command
-		if o.repo != "" {
+		if len(o.repos) > 0 {
 			errs = append(errs, errors.New("--workspace and --repo cannot be combined"))
 		}
 	}
 	switch {
-	case s.Worktree != "" && o.repo != "":
+	case s.Worktree != "" && len(o.repos) > 0:
 		errs = append(errs, fmt.Errorf("--git-worktree and --repo each say what is at %s", sandbox.CloneDir))
-	case o.ref != "" && s.Worktree == "" && o.repo == "" && o.project == "":
+	case len(named) > 0 && o.project != "":
+		errs = append(errs, errors.New("--project describes a sandbox with one repository: it cannot be combined with named ones"))
+	case o.ref != "" && s.Worktree == "" && len(o.repos) == 0 && o.project == "":
 		errs = append(errs, errors.New("--from-ref needs --repo, --git-worktree or --project"))
 	}
 	if o.allow != "" {
@@ -175,20 +183,41 @@ func (o *upOptions) do(ctx context.Context, f *cmdutil.Factory, name string) err
 		f.Say(line)
 	}
 	tellEndpoints(f, up.Ports)
-	if repo := up.Spec.BranchOf(); repo != "" {
-		fmt.Fprintf(f.Stdout, "each command is a commit of %s in %s: `sandbox-agent log %s`, `diff`, `merge`\n", app.BranchName(name), repo, name)
+	var repos []string
+	for _, c := range up.Spec.Clones() {
+		repos = append(repos, c.Repo)
+	}
+	if len(repos) > 0 {
+		fmt.Fprintf(f.Stdout, "each command is a commit of %s in %s: `sandbox-agent log %s`, `diff`, `merge`\n",
+			app.BranchName(name), strings.Join(repos, " and "), name)
 	}
 	return nil
 }
 
-var workspaceName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+// parseRepos reads [NAME=]REPO: one repository without a name, or all with names.
+func parseRepos(texts []string, ref string) (only string, named []sandbox.NamedRepo, err error) {
+	var errs []error
+	for _, t := range texts {
+		name, repo, ok := strings.Cut(t, "=")
+		switch {
+		case ok && sandbox.ValidRepoName(name):
+			named = append(named, sandbox.NamedRepo{Name: name, Repo: repo, Ref: ref})
+		case len(texts) > 1:
+			errs = append(errs, fmt.Errorf("--repo %q: one of several needs a name, as %s=%s",
+				t, cmp.Or(strings.Trim(filepath.Base(t), "./"), "main"), t))
+		default:
+			only = t
+		}
+	}
+	return only, named, errors.Join(errs...)
+}
 
 // parseWorkspaces reads [NAME=]DIR[:ro].
 func parseWorkspaces(f *cmdutil.Factory, texts []string) (all []sandbox.Mount, err error) {
 	var errs []error
 	for _, t := range texts {
 		inside, dir := sandbox.CloneDir, t
-		if name, rest, ok := strings.Cut(t, "="); ok && workspaceName.MatchString(name) {
+		if name, rest, ok := strings.Cut(t, "="); ok && sandbox.ValidRepoName(name) {
 			inside, dir = sandbox.CloneDir+"/"+name, rest
 		} else if len(texts) > 1 {
 			errs = append(errs, fmt.Errorf("--workspace %q: one of several needs a name, as src=%s", t, t))

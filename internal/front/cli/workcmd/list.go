@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -59,13 +60,22 @@ const maxTitle = 40
 
 func printList(f *cmdutil.Factory, rows []app.BranchRow, whole bool) error {
 	w := tabwriter.NewWriter(f.Stdout, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "SANDBOX\tTITLE\tSTATUS\tCREATED\tUPDATED")
+	head := "SANDBOX\tTITLE\tSTATUS\tCREATED\tUPDATED"
+	other := slices.ContainsFunc(rows, func(i app.BranchRow) bool { return i.Repo != rows[0].Repo })
+	if other {
+		head += "\tREPOSITORY"
+	}
+	fmt.Fprintln(w, head)
 	for _, i := range rows {
 		title, _, _ := strings.Cut(text.Clean(i.Title), "\n")
 		if !whole {
 			title = text.Runes(title, maxTitle)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", i.Name, cmdutil.OrDash(title), i.State, cmdutil.Ago(i.Created), cmdutil.Ago(i.Updated))
+		line := fmt.Sprintf("%s\t%s\t%s\t%s\t%s", i.Name, cmdutil.OrDash(title), i.State, cmdutil.Ago(i.Created), cmdutil.Ago(i.Updated))
+		if other {
+			line += "\t" + text.Clean(i.Repo)
+		}
+		fmt.Fprintln(w, line)
 	}
 	return w.Flush()
 }
