@@ -171,7 +171,7 @@ func TestMCPEnvironments(t *testing.T) {
 			}
 			// A checkpoint stays.
 			var kept struct{ Commit, Tag, Snapshot string }
-			if e.ok("checkpoint", map[string]any{"name": "one"}, &kept); kept.Commit != head() || (kept.Snapshot != "") != (kind == "container") {
+			if e.ok("checkpoint", map[string]any{"name": "one"}, &kept); kept.Commit != head() || kept.Snapshot != "one" {
 				t.Errorf("%+v", kept)
 			}
 			// What no commit has would be lost by another configuration.
@@ -262,10 +262,8 @@ func TestMCPEnvironments(t *testing.T) {
 			if _, err := e.c.CallTool(t.Context(), &mcp.CallToolParams{Name: "environment_log", Arguments: map[string]any{"environment_id": made.ID}}); !isInvalid(err) {
 				t.Errorf("of a deleted one: %v", err)
 			}
-			if kind == "container" {
-				if c := u.run("", "snapshot", "rm", made.ID, "one"); c.code != 0 {
-					t.Errorf("exit code %d: %s", c.code, c.stderr)
-				}
+			if c := u.run("", "snapshot", "rm", made.ID, "one"); c.code != 0 {
+				t.Errorf("exit code %d: %s", c.code, c.stderr)
 			}
 		})
 	}

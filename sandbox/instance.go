@@ -26,6 +26,7 @@ type instance struct {
 	damaged     error // why its record cannot be read
 	owner       string
 	created     time.Time
+	omitted     []string // see Info.Omitted
 
 	conn connection
 
@@ -58,7 +59,7 @@ func (in *instance) info() Info {
 	defer in.mu.Unlock()
 	i := Info{
 		Name: in.spec.Name, State: StateStopped, Runtime: in.spec.Runtime, Image: in.spec.Image, Created: in.created,
-		Snapshot: in.from, Spec: in.spec,
+		Snapshot: in.from, Spec: in.spec, Omitted: in.omitted,
 	}
 	switch {
 	case in.damaged != nil:

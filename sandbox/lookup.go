@@ -220,8 +220,10 @@ type Info struct {
 	Owner    string `json:"owner,omitempty"`    // the other state directory to which it belongs
 	Error    string `json:"error,omitempty"`    // why its record cannot be read
 	Snapshot string `json:"snapshot,omitempty"` // the snapshot it was made from, if not from the image
-	Engine   string `json:"engine,omitempty"`   // the engine of a sandbox in StateOtherEngine
-	Spec     Spec   `json:"spec"`
+	// Omitted are files of the original that a new fork lacks: large ignored files.
+	Omitted []string `json:"omitted,omitempty"`
+	Engine  string   `json:"engine,omitempty"` // the engine of a sandbox in StateOtherEngine
+	Spec    Spec     `json:"spec"`
 }
 
 func (l *lookup) known(p *backend, r runtime.SandboxRuntime, b runtime.Instance, owner string) *instance {

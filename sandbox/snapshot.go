@@ -1,11 +1,13 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -37,15 +39,18 @@ type Snapshot struct {
 	Sandbox string    `json:"sandbox"`
 	Name    string    `json:"name"`
 	Created time.Time `json:"created"`
-	Bytes   int64     `json:"bytes"` // in addition to its base image
-	// Omitted are mounted directories, which are not part of the snapshot. It is set only for a new snapshot.
+	Bytes   int64     `json:"bytes"` // in addition to its base image and to the commits of its branch
+	// Commit has the clone's files, the first one of several. The branch's repository has the tag SANDBOX/NAME.
+	Commit string `json:"commit,omitempty"`
+	// Omitted are mounted directories, and large files of a clone, which are not part of the snapshot. It is set only for a new snapshot.
 	Omitted []string `json:"omitted,omitempty"`
 
 	id, ref, owner string
 	spec           Spec
 }
 
-// Snapshot keeps the sandbox's root file system under a name, without mounts and volumes. It pauses the sandbox meanwhile.
+// Snapshot keeps the sandbox's root file system under a name, without mounts and volumes. It pauses the sandbox meanwhile. Of a box or jail
+// with a clone it keeps the clone: its files as a commit with a tag, and its ignored files. A branch gets a tag in each case.
 func (sb *Sandbox) Snapshot(ctx context.Context, name string) (Snapshot, error) {
 	in := sb.in
 	if err := checkName("snapshot", name); err != nil {
@@ -53,6 +58,20 @@ func (sb *Sandbox) Snapshot(ctx context.Context, name string) (Snapshot, error) 
 	}
 	if err := in.ready(ctx); err != nil {
 		return Snapshot{}, err
+	}
+	b := keeper(in)
+	clones := len(b.clones()) > 0
+	switch {
+	case hasImages(in):
+	case in.current().clonesLocal():
+		return b.snapshotClones(ctx, name, false)
+	default:
+		return in.snapshot(ctx, name) // an error
+	}
+	if clones {
+		if _, err := b.saveAll(ctx); err != nil {
+			return Snapshot{}, err
+		}
 	}
 	unlock, err := in.c.lock(ctx, in.spec.Name)
 	if err != nil {
@@ -65,7 +84,19 @@ func (sb *Sandbox) Snapshot(ctx context.Context, name string) (Snapshot, error) 
 		}
 		return Snapshot{}, err
 	}
-	return in.snapshot(ctx, name)
+	if !clones {
+		return in.snapshot(ctx, name)
+	}
+	commits, err := b.tagClones(ctx, name)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	s, err := in.snapshot(ctx, name)
+	if err != nil {
+		return s, errors.Join(err, in.c.untag(ctx, in.spec.Name, name, commits, b.clones()))
+	}
+	s.Commit = commits[0]
+	return s, nil
 }
 
 // snapshot makes a snapshot and replaces one of that name. The caller holds the sandbox's lock.
@@ -86,7 +117,8 @@ func (in *instance) image(ctx context.Context, ref string, labels map[string]str
 	at, id := in.at()
 	r, ok := at.(runtime.Snapshotter)
 	if !ok {
-		return runtime.Snapshot{}, fmt.Errorf("sandbox %s: %w", in.spec.Name, &UnsupportedError{in.spec.Runtime, []Capability{CapSnapshots}})
+		return runtime.Snapshot{}, fmt.Errorf("sandbox %s: without a clone of a repository: %w",
+			in.spec.Name, &UnsupportedError{in.spec.Runtime, []Capability{CapSnapshots}})
 	}
 	if id == "" {
 		return runtime.Snapshot{}, fmt.Errorf("sandbox %s: %w: its files are gone", in.spec.Name, ErrNotFound)
@@ -129,7 +161,17 @@ func (l *lookup) ownSnapshots(ctx context.Context, sandbox string) ([]Snapshot, 
 		return nil, err
 	}
 	all, err := l.snapshots(ctx, sandbox)
-	return slices.DeleteFunc(all, func(s Snapshot) bool { return s.owner != owner }), err
+	all = slices.DeleteFunc(all, func(s Snapshot) bool { return s.owner != owner })
+	for _, s := range l.cloneSnapshots(sandbox) {
+		all = append(all, s.Snapshot)
+		if errors.Is(err, ErrUnavailable) { // without an engine there are no others
+			err = nil
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Snapshot) int {
+		return cmp.Or(strings.Compare(a.Sandbox, b.Sandbox), a.Created.Compare(b.Created))
+	})
+	return all, err
 }
 
 // snapshots lists the snapshots of all state directories, or of one sandbox.
@@ -162,12 +204,6 @@ func (l *lookup) snapshots(ctx context.Context, sandbox string) ([]Snapshot, err
 			all = append(all, one)
 		}
 	}
-	slices.SortFunc(all, func(a, b Snapshot) int {
-		if c := strings.Compare(a.Sandbox, b.Sandbox); c != 0 {
-			return c
-		}
-		return a.Created.Compare(b.Created)
-	})
 	return all, nil
 }
 
@@ -197,11 +233,25 @@ func (l *lookup) snapshot(ctx context.Context, sandbox, name string) (Snapshot, 
 
 // Remove removes a snapshot. One that a sandbox uses is an ErrInUse.
 func (s Snapshots) Remove(ctx context.Context, sandbox, name string) error {
-	one, err := s.creator.snapshot(ctx, sandbox, name)
+	cr := s.creator
+	if of, err := cr.cloneSnapshot(sandbox, name); err == nil {
+		var errs []error
+		for _, c := range of.Clones {
+			errs = append(errs, cr.branch(sandbox, c.Repo).Untag(ctx, name))
+		}
+		return errors.Join(append(errs, os.RemoveAll(of.dir))...)
+	}
+	one, err := cr.snapshot(ctx, sandbox, name)
 	if err != nil {
 		return err
 	}
-	return s.creator.all.removeImage(ctx, one.ref)
+	err = cr.all.removeImage(ctx, one.ref)
+	for _, c := range one.spec.Clones() {
+		if err == nil {
+			err = cr.branch(sandbox, c.Repo).Untag(ctx, name)
+		}
+	}
+	return err
 }
 
 func (bs backends) removeImage(ctx context.Context, ref string) error {
@@ -219,9 +269,17 @@ func (bs backends) removeImage(ctx context.Context, ref string) error {
 
 // Restore recreates a sandbox from a snapshot, with its Spec and its current network policy. It first keeps the present
 // files as the snapshot before-restore and replaces an earlier one of that name. Endpoints stay. A removed sandbox is
-// recreated with the Spec that it had at the time of the snapshot.
+// recreated with the Spec that it had at the time of the snapshot. A box or jail goes on: the files of its clone are
+// replaced, in a commit, and what cannot be committed is an error.
 func (s Snapshots) Restore(ctx context.Context, sandbox, name string) (*Sandbox, error) {
 	cr := s.creator
+	kept := beforeRestore
+	if name == kept {
+		kept = beforeThat
+	}
+	if of, err := cr.cloneSnapshot(sandbox, name); err == nil {
+		return cr.restoreClones(ctx, of, kept)
+	}
 	from, err := cr.snapshot(ctx, sandbox, name)
 	if err != nil {
 		return nil, err
@@ -232,10 +290,6 @@ func (s Snapshots) Restore(ctx context.Context, sandbox, name string) (*Sandbox,
 	}
 	if err != nil {
 		return nil, err
-	}
-	kept := beforeRestore
-	if name == kept {
-		kept = beforeThat
 	}
 	earlier, err := cr.snapshot(ctx, sandbox, kept)
 	if err != nil && !errors.Is(err, ErrNotFound) {
@@ -273,7 +327,8 @@ func (cr *creator) revive(ctx context.Context, s Snapshot) (*Sandbox, error) {
 	return &Sandbox{in}, nil
 }
 
-// Fork creates another sandbox with the same files and Spec. It has no endpoints. Both share mounted directories.
+// Fork creates another sandbox with the same files and Spec. It has no endpoints. Both share mounted directories. Of a box or
+// jail with a clone, the fork has the clone with its commits and ignored files, and none of the other files.
 func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 	in := sb.in
 	s := in.current()
@@ -291,6 +346,13 @@ func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 	}
 	if err := in.c.taken(ctx, in.c.all.find(s.Runtime), name); err != nil {
 		return nil, err
+	}
+	if s.clonesLocal() && !hasImages(in) {
+		fork, err := keeper(in).forkClones(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		return &Sandbox{fork}, nil
 	}
 	for _, c := range s.Clones() {
 		if base := in.c.branch(in.spec.Name, c.Repo).ClonedAt(ctx); base != "" {

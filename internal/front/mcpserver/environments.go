@@ -152,7 +152,7 @@ type SandboxService struct {
 type SandboxCheckpoint struct {
 	Commit   string   `json:"commit"`
 	Tag      string   `json:"tag"`                // in the repository that the user's remote sandbox names
-	Snapshot string   `json:"snapshot,omitempty"` // of all files, where the sandbox's kind can have one
+	Snapshot string   `json:"snapshot,omitempty"` // its name, as `snapshot list` has it
 	Notes    []string `json:"notes,omitempty"`
 }
 

@@ -182,27 +182,28 @@ func (e *branchSandbox) Checkpoint(ctx context.Context, name string) (c SandboxC
 	if err := e.wake(ctx); err != nil {
 		return c, err
 	}
-	// A checkpoint without the latest changes is none.
-	if _, err := e.env.Sandboxes().TrySave(ctx, e.sb, sandbox.CommandRecord{Subject: "Save"}); err != nil {
-		return c, err
+	s, err := e.sb.Snapshot(ctx, name)
+	switch {
+	case err == nil:
+		c.Commit, c.Snapshot = s.Commit, s.Name
+		c.Notes = append(c.Notes, fmt.Sprintf("`sandbox-agent snapshot restore %s %s` brings its files back", e.sb.Name(), name))
+		if len(s.Omitted) > 0 {
+			c.Notes = append(c.Notes, "not in it: "+strings.Join(s.Omitted, ", "))
+		}
+	case errors.Is(err, sandbox.ErrUnsupported): // a worktree in a jail
+		if _, err := e.env.Sandboxes().TrySave(ctx, e.sb, sandbox.CommandRecord{Subject: "Save"}); err != nil {
+			return c, err
+		}
+		c.Commit, err = e.sb.Branch().Tag(ctx, name)
+		c.Notes = append(c.Notes, "files that are not committed are not in it: this kind of sandbox has no snapshots")
 	}
-	c.Commit, err = e.sb.Branch().Tag(ctx, name)
-	if errors.Is(err, sandbox.ErrExists) {
+	if errors.Is(err, sandbox.ErrExists) || errors.Is(err, sandbox.ErrSnapshotExists) || errors.Is(err, sandbox.ErrName) {
 		return c, &WrongError{Err: err}
 	}
 	if err != nil {
 		return c, err
 	}
 	c.Tag = e.sb.Name() + "/" + name
-	switch s, err := e.sb.Snapshot(ctx, name); {
-	case err == nil:
-		c.Snapshot = s.Name
-		c.Notes = append(c.Notes, fmt.Sprintf("`sandbox-agent snapshot restore %s %s` brings all files back", e.sb.Name(), name))
-	case errors.Is(err, sandbox.ErrUnsupported):
-		c.Notes = append(c.Notes, "files that are not committed are not in it: this kind of sandbox has no snapshots")
-	default:
-		c.Notes = append(c.Notes, "files that are not committed are not in it: "+err.Error())
-	}
 	c.Notes = e.notes(c.Notes...)
 	return c, nil
 }

@@ -38,7 +38,15 @@ func (b *Clone) Restore(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	head, base := b.Head(ctx), b.Base(ctx)
-	revs := head + "\n"
+	if err := b.send(ctx, head, base, []string{"sh", "-c", restoreScript, "sh", b.cloneDir, head, clone, base}); err != nil {
+		return false, fmt.Errorf("%s: %w", what, err)
+	}
+	return true, b.move(ctx, b.at(ctx), "", &record{head: head})
+}
+
+// send runs a command in the sandbox with the objects of a commit on its standard input, as a pack.
+func (b *Clone) send(ctx context.Context, commit, base string, argv []string) error {
+	revs := commit + "\n"
 	// The user may have rewritten the base branch; the clone does not have that commit then.
 	if b.in(ctx, []string{"git", "--git-dir=" + path.Join(b.cloneDir, ".git"), "cat-file", "-e", base + "^{commit}"}, nil, io.Discard) == nil {
 		revs += "^" + base + "\n"
@@ -55,10 +63,7 @@ func (b *Clone) Restore(ctx context.Context) (bool, error) {
 		}
 		pw.CloseWithError(err)
 	}()
-	if err := b.in(ctx, []string{"sh", "-c", restoreScript, "sh", b.cloneDir, head, clone, base}, pr, io.Discard); err != nil {
-		return false, fmt.Errorf("%s: %w", what, err)
-	}
-	return true, b.move(ctx, b.at(ctx), "", &record{head: head})
+	return b.in(ctx, argv, pr, io.Discard)
 }
 
 // StartOver makes the next clone, which has no save yet, begin the branch. The previous commits stay on a ref.

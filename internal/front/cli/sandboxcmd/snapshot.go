@@ -20,9 +20,11 @@ import (
 func NewCmdSnapshot(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "snapshot", Short: "Keep the files of sandboxes as snapshots", Args: cmdutil.NoArgs,
-		Long: `A snapshot is what a sandbox has in its own file system at some time: not directories of this machine, and not
-volumes that its image declares. It is an image of the engine, takes the room of what the sandbox has changed, and
-outlives its sandbox until it is removed.`,
+		Long: `A snapshot of a container has its own file system at some time: not directories
+of this machine, and not volumes that its image declares. It is an image of the
+engine. A snapshot of a box or jail has the clone of its repository: a commit
+with a tag, and the ignored files. Snapshots outlive their sandbox until they
+are removed.`,
 	}
 	cmd.AddCommand(newSnapshotCreateCmd(f), newSnapshotListCmd(f), newSnapshotRestoreCmd(f), newSnapshotRmCmd(f))
 	return cmd
@@ -41,7 +43,10 @@ func newSnapshotCreateCmd(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create SANDBOX [SNAPSHOT]", Short: "Create a snapshot of a sandbox's files",
 		Long: `Keeps the files of a sandbox, running or stopped, as a snapshot. Its processes
-pause for that time. Without a name the snapshot is named by the time.`,
+pause for that time. Of a box or jail it keeps the clone: the tag SANDBOX/NAME of
+its branch, and ignored files up to 32 MiB each, 256 MiB together, without
+node_modules, __pycache__, .venv and venv. Without a name the snapshot is named
+by the time.`,
 		Example: "  sandbox-agent snapshot create dev before-upgrade",
 		Args:    cmdutil.Args(1, 2, sandboxAndSnapshot, snapshotHint), ValidArgsFunction: f.CompleteSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -62,9 +67,7 @@ pause for that time. Without a name the snapshot is named by the time.`,
 				return f.JSON(s)
 			}
 			fmt.Fprintf(f.Stdout, "%s of %s is kept (%s)\n", s.Name, s.Sandbox, cmdutil.Megabytes(s.Bytes))
-			if len(s.Omitted) > 0 {
-				fmt.Fprintf(f.Stderr, "note: not in it, as they are mounts or volumes: %s\n", text.Clean(strings.Join(s.Omitted, ", ")))
-			}
+			noteOmitted(f, s.Omitted)
 			return nil
 		},
 	}
@@ -121,7 +124,9 @@ func newSnapshotRestoreCmd(f *cmdutil.Factory) *cobra.Command {
 		Use: "restore SANDBOX SNAPSHOT", Short: "Recreate a sandbox from a snapshot",
 		Long: `Recreates a sandbox with the files of a snapshot. Its limits, network and
 published ports stay; its processes end. Its present files are kept first, as
-the snapshot before-restore. A sandbox that was removed comes back.`,
+the snapshot before-restore. A sandbox that was removed comes back. A box or jail
+goes on: its clone gets the files of the snapshot, in a commit, and its other
+files and its processes stay.`,
 		Example: "  sandbox-agent snapshot restore dev before-upgrade",
 		Args:    cmdutil.Args(2, 2, sandboxAndSnapshot, snapshotHint), ValidArgsFunction: completeSnapshots(f),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -181,6 +186,12 @@ func snapshotError(err error) error {
 	return app.SandboxError(err)
 }
 
+func noteOmitted(f *cmdutil.Factory, omitted []string) {
+	if len(omitted) > 0 {
+		fmt.Fprintf(f.Stderr, "note: not in it, as they are mounts, volumes or too large: %s\n", text.Clean(strings.Join(omitted, ", ")))
+	}
+}
+
 // NewCmdFork makes the command.
 func NewCmdFork(f *cmdutil.Factory) *cobra.Command {
 	asJSON := false
@@ -188,7 +199,9 @@ func NewCmdFork(f *cmdutil.Factory) *cobra.Command {
 		Use: "fork SANDBOX NEW", Short: "Copy a sandbox with its files and limits",
 		Long: `Creates another sandbox with the present files, the limits and the network of a
 sandbox. Its processes pause for a moment and are not copied. Mounted
-directories are shared by both; published ports stay with the first.`,
+directories are shared by both; published ports stay with the first. Of a box or
+jail with a clone, the fork has the clone: its commits, the files, and ignored
+files as 'snapshot create' keeps them.`,
 		Example:           "  sandbox-agent fork dev dev-2",
 		Args:              cmdutil.Args(2, 2, "a sandbox's name and a new one", "for example: sandbox-agent fork dev dev-2"),
 		ValidArgsFunction: f.CompleteSandboxes(false),
@@ -204,7 +217,9 @@ directories are shared by both; published ports stay with the first.`,
 				return app.SandboxError(err)
 			}
 			defer fork.Close()
-			return f.Done(asJSON, fork.Info(), "%s is up, with the files of %s", args[1], args[0])
+			i := fork.Info()
+			noteOmitted(f, i.Omitted)
+			return f.Done(asJSON, i, "%s is up, with the files of %s", args[1], args[0])
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
