@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -239,7 +240,9 @@ func (s Snapshots) Remove(ctx context.Context, sandbox, name string) error {
 		for _, c := range of.Clones {
 			errs = append(errs, cr.branch(sandbox, c.Repo).Untag(ctx, name))
 		}
-		return errors.Join(append(errs, os.RemoveAll(of.dir))...)
+		errs = append(errs, os.RemoveAll(of.dir))
+		_ = os.Remove(filepath.Dir(of.dir)) // fails if the sandbox has others
+		return errors.Join(errs...)
 	}
 	one, err := cr.snapshot(ctx, sandbox, name)
 	if err != nil {
