@@ -66,6 +66,9 @@ func (cr *creator) envelope(ctx context.Context, s Spec, task string) (*workorde
 			OwnerTimeoutMS: s.OwnerTimeout.Milliseconds(),
 		},
 	}
+	if s.Author != "" || s.Repo != "" && s.local() {
+		o.Author.Name, o.Author.Email = s.author(ctx, s.Repo)
+	}
 	var err error
 	if o.BoxSpec, err = s.Box.order(); err != nil {
 		return nil, fmt.Errorf("%w: box: %w", ErrInvalidSpec, err)

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 )
 
 // CommandRecord is the command whose changes are saved.
@@ -243,7 +242,7 @@ func (b *Branch) clone(ctx context.Context, s cloneSource) error {
 		return err
 	}
 	defer f.Close()
-	name, email := localrepo.Identity(ctx, s.Repo)
+	name, email := b.in.spec.author(ctx, s.Repo)
 	argv := []string{"sh", "-c", cloneScript, "sh", s.Dir, s.Ref, name, email, b.in.spec.Name}
 	if err := b.in.exec(ctx, argv, f, io.Discard); err != nil {
 		return fmt.Errorf("sandbox %s: clone %s: %w", b.in.spec.Name, s.Repo, err)

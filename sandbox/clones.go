@@ -65,7 +65,7 @@ func (b *Branch) clones() []Clone {
 
 // of returns the stored branch of a clone, with the clone.
 func (b *Branch) of(c Clone) *branch.Clone {
-	return b.in.c.branch(b.in.current().Name, c.Repo).In(b.in.exec, c.Dir)
+	return b.in.c.branchOf(b.in.current(), c.Repo).In(b.in.exec, c.Dir)
 }
 
 var repoName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)

@@ -23,14 +23,14 @@ type Commit struct {
 
 // stored returns the branch as Save stores it. It is empty before the first Save.
 func (b *Branch) stored() (*branch.Branch, error) {
-	name, all := b.in.current().Name, b.clones()
+	spec, all := b.in.current(), b.clones()
 	switch len(all) {
 	case 0:
-		return nil, fmt.Errorf("sandbox %s: %w", name, ErrNoClone)
+		return nil, fmt.Errorf("sandbox %s: %w", spec.Name, ErrNoClone)
 	case 1:
-		return b.in.c.branch(name, all[0].Repo), nil
+		return b.in.c.branchOf(spec, all[0].Repo), nil
 	}
-	return nil, fmt.Errorf("sandbox %s: %w: it has %d: choose one with Branch.In", name, ErrInvalidSpec, len(all))
+	return nil, fmt.Errorf("sandbox %s: %w: it has %d: choose one with Branch.In", spec.Name, ErrInvalidSpec, len(all))
 }
 
 // target returns the local repository that the sandbox was created from, with the branch's commits.

@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/worktree"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // A named sandbox is complete when it has its clone and its saved work. sandboxstore.Creation is written before a sandbox is created and
@@ -291,7 +292,9 @@ func (in *instance) refill(ctx context.Context) error {
 	if s.Worktree != "" {
 		b := branch.New(in.c.state).Of(s.Name, s.Worktree)
 		uid, gid := worktreeOwner(s.Name)
-		if err := worktree.Of(in.c.state, s.Name, s.Worktree).Rebuild(ctx, b.Head(ctx), b.Clone(ctx), uid, gid); err != nil {
+		w := worktree.Of(in.c.state, s.Name, s.Worktree)
+		w.Author, _ = workorder.ParseIdentity(s.Author) // zero for ""
+		if err := w.Rebuild(ctx, b.Head(ctx), b.Clone(ctx), uid, gid); err != nil {
 			return fmt.Errorf("sandbox %s: %w", s.Name, err)
 		}
 	}

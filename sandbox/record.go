@@ -18,6 +18,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/worktree"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // records are the files about sandboxes in the state directory.
@@ -292,6 +293,13 @@ func (rs *records) note(e sandboxstore.Event) {
 		e.At = time.Now().UTC()
 		_ = rs.kept.AppendEvent(e)
 	}
+}
+
+// branchOf returns the branch of a sandbox with this spec, to commit to.
+func (rs *records) branchOf(s Spec, repo string) *branch.Branch {
+	b := rs.branch(s.Name, repo)
+	b.Author, _ = workorder.ParseIdentity(s.Author) // zero for ""
+	return b
 }
 
 func (rs *records) branch(name, repo string) *branch.Branch {

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -82,6 +84,8 @@ type Spec struct {
 	// Allow has the rules of NetworkRestricted: a host, *.domain or address, with :port for ports other than 80 and 443.
 	Allow []string `json:"allow,omitempty"`
 	Title string   `json:"title,omitempty"` // a short description for people
+	// Author is who commits in the clone or worktree of a repository, as Name <email>; "" means the repository's git identity.
+	Author string `json:"author,omitempty"`
 	// Repo is a repository whose Ref is checked out at /workspace: a path on the host, whose branches and tags are
 	// copied, or for a box also a URL.
 	Repo string `json:"repo,omitempty"`
@@ -201,6 +205,14 @@ func (s Spec) required() []Capability {
 	return all
 }
 
+// author returns who commits in a repository's copy.
+func (s Spec) author(ctx context.Context, repo string) (name, email string) {
+	if id, err := workorder.ParseIdentity(s.Author); err == nil {
+		return id.Name, id.Email
+	}
+	return localrepo.Identity(ctx, repo)
+}
+
 // proxied reports whether a proxy of this program is the sandbox's only network.
 func (s Spec) proxied() bool {
 	return s.Network == NetworkRestricted && s.Lifetime == LifetimeEphemeral && (s.Runtime == RuntimeContainer || s.Runtime == RuntimeJail)
@@ -239,6 +251,10 @@ func (s Spec) complete() (Spec, error) {
 	}
 	if len(s.Allow) > 0 && s.Network != NetworkRestricted {
 		wrong("allow rules with network %s: only %s has rules", s.Network, NetworkRestricted)
+	}
+	if s.Author != "" {
+		_, err := workorder.ParseIdentity(s.Author)
+		errs = append(errs, err)
 	}
 	if s.Lifetime != LifetimeNamed && s.Lifetime != LifetimeEphemeral {
 		wrong("lifetime %q: use %s or %s", s.Lifetime, LifetimeNamed, LifetimeEphemeral)

@@ -11,6 +11,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/worktree"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // worktreeFree returns an error if the worktree of a new sandbox cannot be created.
@@ -43,6 +44,7 @@ func (cr *creator) addWorktree(ctx context.Context, s *Spec) (undo func(context.
 		s.User = fmt.Sprintf("%d:%d", uid, gid)
 	}
 	w := worktree.Of(cr.state, s.Name, s.Worktree)
+	w.Author, _ = workorder.ParseIdentity(s.Author) // zero for ""
 	parts, err := w.Add(ctx, s.Ref, uid, gid)
 	if err != nil {
 		return undo, fmt.Errorf("sandbox %s: %w", s.Name, err)

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -38,6 +39,7 @@ func (b Sandboxes) ApplyProject(ctx context.Context, s *sandbox.Spec, project, r
 	if s.OCIRuntime == "" {
 		s.OCIRuntime = box.OCIRuntime
 	}
+	s.Author = cmp.Or(s.Author, p.Author)
 	if s.Network == "" {
 		s.Network = sandbox.NetworkMode(box.Network.Mode)
 	}

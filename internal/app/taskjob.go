@@ -118,6 +118,11 @@ func (p *jobBuilder) order(ctx context.Context, s tasks.State, next tasks.Attemp
 	} else {
 		in.Author = localrepo.Author(ctx, dir)
 	}
+	if who, err := commitAuthor(p.t.Env, ""); err != nil {
+		return err
+	} else if id, err := workorder.ParseIdentity(who); err == nil { // a project's own comes first
+		in.Author = id
+	}
 	if in.TargetBranch == "" && p.Title != "" {
 		in.TargetBranch = workorder.Branch(in.TaskID, p.Title)
 	}

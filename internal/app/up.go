@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -125,6 +126,9 @@ func (b Sandboxes) complete(ctx context.Context, r UpRequest, s *sandbox.Spec) (
 	default:
 		err = b.ApplyProject(ctx, s, r.Project, r.Repo, r.Ref)
 	}
+	if err == nil {
+		s.Author, err = commitAuthor(b.Env, s.Author)
+	}
 	if err == nil && s.Runtime == sandbox.RuntimeContainer && s.Image == "" {
 		s.Image, err = containerImage(ctx, b)
 	}
@@ -141,6 +145,15 @@ func reposOf(s sandbox.Spec, repo string) []string {
 		all = append(all, r.Repo)
 	}
 	return all
+}
+
+// commitAuthor returns who commits: the one that is given, or that of config.yaml; "" for that of git.
+func commitAuthor(e *Env, given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	settings, err := statedir.LoadSettings(e.Getenv)
+	return settings.Author, exiterr.New(workorder.ExitInvalid, err, "")
 }
 
 // maxUncommitted is how many uncommitted files are named.

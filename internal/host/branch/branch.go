@@ -18,6 +18,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Dir is the directory of the bare repositories, in the state directory.
@@ -61,8 +62,9 @@ type Branch struct {
 
 // repo is a bare repository of branches.
 type repo struct {
-	Repo string // the user's repository
-	dir  string
+	Repo   string             // the user's repository
+	Author workorder.Identity // who commits; zero means the user, by the repository's settings
+	dir    string
 }
 
 // Clone is a sandbox's clone of the user's repository, whose changes are saved.

@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Settings are the user's settings, with defaults.
 type Settings struct {
 	File     string // its path; it may be missing
 	Security Security
+	Author   string // who commits in sandboxes and tasks, as Name <email>; "" means git's own setting
 	Limits   Limits
 }
 
@@ -73,6 +75,8 @@ const maxSandboxes = 10000
 const FallbackHost = "host"
 
 var settingsKeys = &yamlkeys.Schema{Kind: yamlkeys.Object, Keys: []yamlkeys.Key{{
+	Name: "author", Schema: &yamlkeys.Schema{Kind: yamlkeys.Text, Check: checkAuthor},
+}, {
 	Name: "limits", Schema: &yamlkeys.Schema{Kind: yamlkeys.Object, Keys: []yamlkeys.Key{
 		{Name: "sandboxes", Schema: &yamlkeys.Schema{Kind: yamlkeys.Integer, Max: maxSandboxes}},
 		{Name: "wait", Schema: &yamlkeys.Schema{Kind: yamlkeys.Duration}},
@@ -83,6 +87,12 @@ var settingsKeys = &yamlkeys.Schema{Kind: yamlkeys.Object, Keys: []yamlkeys.Key{
 		{Name: "fallback", Schema: &yamlkeys.Schema{Kind: yamlkeys.Text, Enum: []string{FallbackHost}}},
 	}},
 }}}
+
+func checkAuthor(d *yamlkeys.Decoder, v *yamlkeys.Value) {
+	if _, err := workorder.ParseIdentity(v.Text); err != nil {
+		d.Report(v.Node, yamlkeys.CodeValue, "write author: Ann <ann@example.com>", "%v", err)
+	}
+}
 
 func checkSecurity(d *yamlkeys.Decoder, v *yamlkeys.Value) {
 	if to := v.Get("fallback"); to != nil && v.Get("require_sandbox").Bool() {
@@ -98,6 +108,7 @@ func (s *Settings) decode(b []byte) error {
 	}
 	limits := root.Get("limits")
 	s.Limits = Limits{int(limits.Get("sandboxes").Number()), time.Duration(limits.Get("wait").Number() * float64(time.Second))}
+	s.Author = root.Get("author").Str()
 	s.Security.FallbackHost = security.Get("fallback").Str() == FallbackHost
 	return err
 }

@@ -41,7 +41,8 @@ var ErrBranchExists = errors.New("the branch exists already")
 
 // Worktree is the worktree of one sandbox.
 type Worktree struct {
-	Repo, Branch string // the user's repository, and the worktree's branch in it
+	Repo, Branch string             // the user's repository, and the worktree's branch in it
+	Author       workorder.Identity // who commits in it; zero means the user, by the repository's settings
 	dir          string
 }
 
@@ -249,7 +250,10 @@ func (w *Worktree) fill(ctx context.Context, base string) error {
 	if err != nil {
 		return err
 	}
-	name, email := localrepo.Identity(ctx, w.Repo)
+	name, email := w.Author.Name, w.Author.Email
+	if w.Author == (workorder.Identity{}) {
+		name, email = localrepo.Identity(ctx, w.Repo)
+	}
 	config := "[core]\n\trepositoryformatversion = 0\n\tbare = false\n[user]\n\tname = " + quote(name) + "\n\temail = " + quote(email) + "\n"
 	sparse, settings, err := w.sparse(ctx)
 	if err != nil {

@@ -62,7 +62,7 @@ artifact.`,
 		Example: `  sandbox-agent run python 'print(6 * 7)'
   sandbox-agent run node -f script.js
   sandbox-agent run -e NAME=world shell 'echo hello $NAME'
-  sandbox-agent run --allow pypi.org shell 'curl -fsS https://pypi.org/simple/six/'
+  sandbox-agent run --allow pypi.org shell 'curl https://pypi.org/simple/six/'
   sandbox-agent run python --session s 'x = 1'
   sandbox-agent run python --session s 'x + 1'`,
 		Args: func(_ *cobra.Command, args []string) error {

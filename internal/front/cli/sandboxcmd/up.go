@@ -85,6 +85,7 @@ command starts it again.`,
 	flags.StringArrayVar(&o.repos, "repo", nil,
 		"repository to clone at /workspace: `[NAME=]REPO`, a path or for a box a URL (repeatable with names)")
 	flags.StringVar(&o.title, "title", "", "short description of the purpose")
+	flags.StringVar(&o.spec.Author, "author", "", "who commits in the repository: `Name <email>` (default: the project's, or yours)")
 	flags.StringVar(&o.spec.Worktree, "git-worktree", "", "repository to make a git worktree of at /workspace")
 	flags.StringVar(&o.ref, "from-ref", "", "branch, tag or commit to start from (default: HEAD; of a URL, its default branch)")
 	flags.StringVarP(&o.spec.User, "user", "u", "", "user of commands: name, uid or uid:gid (default: the image's)")
@@ -159,6 +160,11 @@ func (o *upOptions) do(ctx context.Context, f *cmdutil.Factory, name string) err
 	}
 	if o.allow != "" {
 		s.Allow, s.Network = strings.Split(string(o.allow), ","), cmp.Or(s.Network, sandbox.NetworkRestricted)
+	}
+	if _, err := workorder.ParseIdentity(s.Author); s.Author != "" && err != nil {
+		errs = append(errs, fmt.Errorf("--author: %w", err))
+	} else if s.Author != "" && o.repo == "" && o.project == "" && s.Worktree == "" {
+		errs = append(errs, errors.New("--author needs a repository: --repo, --git-worktree or --project"))
 	}
 	errs = append(errs, app.Trust(o.trust).Apply(&s, o.runtime))
 	ports, err := app.ParsePorts(o.ports)
