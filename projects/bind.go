@@ -11,10 +11,14 @@ import (
 func bind(p *Project) {
 	r := p.tree
 	p.Name = r.Get("name").Str()
-	p.Description, p.Init, p.Briefing = r.Get("description").Str(), r.Get("init").Strs(), r.Get("briefing").Str()
+	p.Description, p.Init, p.Briefing = r.Get("description").Str(), r.Get("init").Strs(), bindBriefing(r.Get("briefing"))
 	p.Agents = nil
 	for _, f := range r.Get("agents").Entries() {
-		p.Agents = append(p.Agents, Agent{f.Name, bindHarness(f.Value)})
+		a := Agent{Name: f.Name, Harness: bindHarness(f.Value)}
+		if v := f.Value; v != nil && v.Schema.Kind != yamlkeys.Text {
+			a.Permissions = Permissions{v.Get("permissions").Get("allow").Strs(), v.Get("permissions").Get("deny").Strs()}
+		}
+		p.Agents = append(p.Agents, a)
 	}
 	p.Repo = git.AbsRepoFrom(r.Get("repo").Str(), p.Dir, p.options.Home)
 	p.Branch = r.Get("branch").Str()
@@ -156,6 +160,14 @@ func placesOf(secret *value) []*value {
 		return []*value{from}
 	}
 	return secret.Get("any_of").Elements()
+}
+
+func bindBriefing(v *value) Briefing {
+	if v == nil || v.Schema.Kind == yamlkeys.Text {
+		return Briefing{Text: v.Str()}
+	}
+	off := func(name string) bool { return v.Get(name) != nil && !v.Get(name).Bool() }
+	return Briefing{v.Get("text").Str(), off("tools"), off("checks"), off("network")}
 }
 
 func bindHarness(v *value) workorder.Harness {

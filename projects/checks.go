@@ -179,6 +179,39 @@ func checkAuthor(d *decoder, v *value) {
 	}
 }
 
+func checkPermission(d *decoder, v *value) {
+	if _, ok := CommandPrefix(v.Text); !ok && !slices.Contains(Tools(), v.Text) {
+		d.Report(v.Node, yamlkeys.CodeValue, "write Bash(git push:*), or one of "+strings.Join(Tools(), ", "), "%s %q is no rule", v.Path, v.Text)
+	}
+}
+
+func checkPermissions(d *decoder, v *value) {
+	if v.Get("skip").Bool() && (v.Get("allow") != nil || v.Get("deny") != nil) {
+		d.Report(v.Node, codeConflict, "keep skip, or the lists", "%s has skip and lists", v.Path)
+	}
+}
+
+// checkAgent checks an agent's harness, and its permissions as far as the program can keep them.
+func checkAgent(d *decoder, v *value) {
+	checkHarness(d, v)
+	for _, list := range []string{"allow", "deny"} {
+		rules := v.Get("permissions").Get(list)
+		if rules == nil {
+			continue
+		}
+		for _, r := range rules.Items {
+			_, command := CommandPrefix(r.Text)
+			switch name := v.Get("name").Str(); {
+			case name == workorder.HarnessCommand:
+				d.Report(rules.Node, yamlkeys.CodeValue, "use its own configuration", "%s: a command has no permissions to set", rules.Path)
+				return
+			case name == workorder.HarnessCodex && !command:
+				d.Report(r.Node, yamlkeys.CodeValue, "write Bash(git push:*)", "%s %q: codex has rules for commands only", r.Path, r.Text)
+			}
+		}
+	}
+}
+
 func checkHarness(d *decoder, v *value) {
 	name, command := v.Text, v.Get("command")
 	if v.Schema.Kind == yamlkeys.Object {

@@ -192,7 +192,7 @@ func definition() *schema {
 				"the next command runs.",
 			Item: &schema{Kind: yamlkeys.Text, Doc: "Shell command."},
 		}},
-		{Name: "briefing", Schema: &schema{Kind: yamlkeys.Text, Doc: "Additional text about the sandbox for agents of `sandbox-agent start`."}},
+		{Name: "briefing", Schema: briefing()},
 		{Name: "max_budget_usd", Slips: []string{"budget", "max_budget", "budget_usd"}, Schema: &schema{
 			Kind: yamlkeys.Number,
 			Doc:  "Most that the agent may spend, in US dollars; fractions count. Default: no cap.", Examples: []string{"5.0"},
@@ -325,10 +325,37 @@ func argv(doc string) *schema {
 	}
 }
 
+func briefing() *schema {
+	const text = "Additional text about the sandbox for agents of `sandbox-agent start`"
+	part := func(name, doc string) key {
+		return key{Name: name, Schema: &schema{Kind: yamlkeys.Boolean, Def: "true", Doc: doc}}
+	}
+	return &schema{
+		Kind: yamlkeys.Object, Doc: text + ", or a mapping.", Alt: &schema{Kind: yamlkeys.Text, Doc: text + "."},
+		Keys: []key{
+			{Name: "text", Schema: &schema{Kind: yamlkeys.Text, Doc: text + "."}},
+			part("tools", "Name the project's tools."), part("checks", "Name the checks, also detected ones."),
+			part("network", "Describe the network and its rules."),
+		},
+	}
+}
+
 // agent is a harness under another name.
 func agent() *schema {
 	s := harness()
 	s.Doc, s.Def = "Its program: the name of a harness, or a mapping as of harness.", ""
+	rule := &schema{Kind: yamlkeys.Text, Doc: "Rule.", Check: checkPermission}
+	s.Keys = append(s.Keys, key{Name: "permissions", Schema: &schema{
+		Kind: yamlkeys.Object, Check: checkPermissions,
+		Doc: "What it may do without asking. Default: everything. Rules: a tool (" + strings.Join(Tools(), ", ") +
+			"), or Bash(PREFIX:*) for commands that begin with these words.",
+		Keys: []key{
+			{Name: "skip", Schema: &schema{Kind: yamlkeys.Boolean, Doc: "true: ask about nothing; excludes the lists."}},
+			{Name: "allow", Schema: &schema{Kind: yamlkeys.List, Doc: "Allowed without asking; it asks about the rest.", Item: rule}},
+			{Name: "deny", Schema: &schema{Kind: yamlkeys.List, Doc: "Never allowed.", Item: rule}},
+		},
+	}})
+	s.Check = checkAgent
 	return s
 }
 

@@ -184,7 +184,7 @@ func TestEverything(t *testing.T) {
 		{Name: "mine", Harness: workorder.Harness{Name: "command", Command: []string{"my-agent", "--now"}}},
 		{Name: "other", Harness: workorder.Harness{Name: "claude-code", Model: "m", Args: []string{"--verbose"}, Version: "1.2.3"}},
 	}
-	if d := cmp.Diff(agents, p.Agents); d != "" || p.Description != "what it is for" || len(p.Init) != 1 || p.Briefing != "more to know" {
+	if d := cmp.Diff(agents, p.Agents); d != "" || p.Description != "what it is for" || len(p.Init) != 1 || p.Briefing != (projects.Briefing{Text: "more to know"}) {
 		t.Errorf("%s%+v", d, p)
 	}
 	secrets := []projects.Secret{

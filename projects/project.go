@@ -38,7 +38,7 @@ type Project struct {
 
 	Agents   []Agent  // further harnesses for terminals, by name
 	Init     []string // commands in a new standalone sandbox, after setup; a failure is ignored
-	Briefing string   // additional text for agents at a terminal
+	Briefing Briefing
 
 	MaxBudgetUSD   *float64
 	TimeoutMinutes float64
@@ -77,8 +77,35 @@ type Project struct {
 
 // Agent is a harness under a name of the user.
 type Agent struct {
-	Name    string
-	Harness workorder.Harness
+	Name        string
+	Harness     workorder.Harness
+	Permissions Permissions
+}
+
+// Permissions are what an agent at a terminal may do without asking its user. The zero value skips all questions. With a list the
+// agent asks about what no rule names. A rule is a name of Tools, or Bash(PREFIX:*) for the commands with these first words.
+type Permissions struct{ Allow, Deny []string }
+
+// Asks reports whether the agent asks its user at all.
+func (p Permissions) Asks() bool { return len(p.Allow)+len(p.Deny) > 0 }
+
+// Tools are the tools that a rule of Permissions can name, as Claude Code names them.
+func Tools() []string { return []string{"Bash", "Edit", "Read", "WebFetch", "WebSearch", "Write"} }
+
+// CommandPrefix returns the first words of the commands of a rule Bash(PREFIX:*).
+func CommandPrefix(rule string) (words []string, ok bool) {
+	prefix, ok := strings.CutPrefix(rule, "Bash(")
+	if ok {
+		prefix, ok = strings.CutSuffix(prefix, ":*)")
+	}
+	words = strings.Fields(prefix)
+	return words, ok && len(words) > 0 && !strings.ContainsAny(prefix, "()*?\"'`")
+}
+
+// Briefing says what the briefing for agents at a terminal has, beside what each has.
+type Briefing struct {
+	Text                         string // additional text
+	NoTools, NoChecks, NoNetwork bool   // leave these parts out
 }
 
 // Path is the absolute path of the file; "" for a built-in project and without a file.

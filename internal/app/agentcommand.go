@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/agentkind"
+	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -23,6 +24,7 @@ type agentOptions struct {
 	Workdir        string
 	// NoProviderTools: requests with tools that the models' provider runs, such as a web search, are refused.
 	NoProviderTools bool
+	Permissions     projects.Permissions
 	// Env has the values of Variables.
 	Env map[string]string
 }
@@ -71,7 +73,7 @@ func agentCommand(o agentOptions) (agentInvocation, error) {
 
 // claude has no questions of its first start in a sandbox that is made for it.
 func claudeCommand(o agentOptions) agentInvocation {
-	argv := model(append(slices.Clone(claudeCode.Terminal), "--append-system-prompt", o.Briefing), o.Harness)
+	argv := model(append(o.permitted(claudeCode), "--append-system-prompt", o.Briefing), o.Harness)
 	return agentInvocation{
 		Argv: prompted(argv, o.Prompt), Env: append([]string{"IS_SANDBOX=1"}, claudeCode.Env...),
 		Files: map[string]func([]byte) ([]byte, error){
@@ -119,7 +121,7 @@ func object(in map[string]any, name string) map[string]any {
 
 // codex configures a provider: only for such a one the program accepts a key instead of a login.
 func codexCommand(o agentOptions) agentInvocation {
-	argv := slices.Clone(codexCLI.Terminal)
+	argv := o.permitted(codexCLI)
 	config := func(format string, args ...any) { argv = append(argv, "-c", fmt.Sprintf(format, args...)) }
 	argv = append(argv, "--disable", "shell_snapshot") // a file with all variables, keys too
 	if o.NoProviderTools {
@@ -135,10 +137,12 @@ func codexCommand(o agentOptions) agentInvocation {
 		config(`model_provider="sandbox"`)
 		break
 	}
+	dir := codexCLI.DirIn(func(name string) string { return o.Env[name] })
 	return agentInvocation{
 		Argv: prompted(model(argv, o.Harness), o.Prompt),
 		Files: map[string]func([]byte) ([]byte, error){
-			path.Join(codexCLI.DirIn(func(name string) string { return o.Env[name] }), "AGENTS.md"): o.codexBriefing,
+			path.Join(dir, "AGENTS.md"):                    o.codexBriefing,
+			path.Join(dir, "rules", "sandbox-agent.rules"): o.codexRules,
 		},
 	}
 }
@@ -181,7 +185,7 @@ func opencodeCommand(o agentOptions) (agentInvocation, error) {
 		h.Model = first + "/" + h.Model
 	}
 	config, err := json.Marshal(map[string]any{
-		"instructions": []string{o.File}, "permission": map[string]string{"edit": "allow", "bash": "allow", "webfetch": "allow"},
+		"instructions": []string{o.File}, "permission": o.opencodePermissions(),
 		"autoupdate": false, "share": "disabled", "provider": providers,
 	})
 	if err != nil {

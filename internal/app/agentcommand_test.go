@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/agentkind"
+	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -48,6 +49,39 @@ func TestAgentCommand(t *testing.T) {
 	}
 	if c, err := agentCommand(agentOptions{Harness: workorder.Harness{Name: "other"}}); err == nil {
 		t.Errorf("%+v", c)
+	}
+}
+
+// Lists of permissions turn the program's own questions on, in the form that it reads.
+// Docs: docs/branches.md
+func TestAgentPermissions(t *testing.T) {
+	t.Parallel()
+	may := projects.Permissions{Allow: []string{"Bash(go test:*)"}, Deny: []string{"Bash(git push:*)"}}
+	for name, want := range map[string][]string{
+		workorder.HarnessClaudeCode: {`"allow":["Bash(go test:*)"]`, `"deny":["Bash(git push:*)"]`},
+		workorder.HarnessCodex:      {`prefix_rule(pattern = ["go", "test"], decision = "allow")`, `["git", "push"], decision = "forbidden"`, "untrusted"},
+		workorder.HarnessOpencode:   {`"bash":{"*":"ask","go test*":"allow","git push*":"deny"}`, `"edit":"ask"`},
+	} {
+		o := agentOptions{Harness: workorder.Harness{Name: name}, Env: map[string]string{"HOME": "/h"}, Permissions: may}
+		c, err := agentCommand(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := everything(t, c)
+		for _, s := range want {
+			if !strings.Contains(all, s) {
+				t.Errorf("%s: %s is not in %q", name, s, all)
+			}
+		}
+		o.Permissions = projects.Permissions{}
+		skips, err := agentCommand(o)
+		if err != nil || strings.Contains(all, "--dangerously") || strings.Contains(everything(t, skips), "go test") {
+			t.Errorf("%s: %+v, %v", name, skips.Argv, err)
+		}
+	}
+	o := agentOptions{Permissions: projects.Permissions{Allow: []string{"WebFetch"}, Deny: []string{"Bash", "Bash(x:*)"}}}
+	if all := o.opencodePermissions(); all["bash"] != "deny" || all["webfetch"] != "allow" {
+		t.Error(all)
 	}
 }
 

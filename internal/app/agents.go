@@ -52,17 +52,17 @@ func (g Agents) project(ctx context.Context, s sandbox.Spec, secrets bool) (agen
 
 // harnessOf returns the harness of an agent's name; the default for "".
 func (p agentProject) harnessOf(name string) (string, workorder.Harness, error) {
+	var names []string
+	for _, agent := range p.Agents {
+		if agent.Name == cmp.Or(name, p.Harness.Name, workorder.HarnessClaudeCode) {
+			return agent.Name, agent.Harness, nil
+		}
+		names = append(names, agent.Name)
+	}
 	if name == "" {
 		h := p.Harness
 		h.Name = cmp.Or(h.Name, workorder.HarnessClaudeCode)
 		return h.Name, h, nil
-	}
-	var names []string
-	for _, agent := range p.Agents {
-		if agent.Name == name {
-			return name, agent.Harness, nil
-		}
-		names = append(names, agent.Name)
 	}
 	if slices.Contains(workorder.Harnesses(), name) && name != workorder.HarnessCommand {
 		h := workorder.Harness{Name: name}
@@ -78,6 +78,16 @@ func (p agentProject) harnessOf(name string) (string, workorder.Harness, error) 
 	}
 	return "", workorder.Harness{}, NotFound(fmt.Errorf("no agent named %q", text.Clean(name)),
 		DidYouMean(diag.Nearest(name, names), "available agents: "+strings.Join(names, ", ")))
+}
+
+// permissionsOf returns the permissions of an agent by its name.
+func (p agentProject) permissionsOf(name string) projects.Permissions {
+	for _, agent := range p.Agents {
+		if agent.Name == name {
+			return agent.Permissions
+		}
+	}
+	return projects.Permissions{}
 }
 
 // StartedAgent is the outcome of starting an agent.
@@ -114,7 +124,7 @@ func (g Agents) Start(ctx context.Context, sb *sandbox.Sandbox, agent, prompt st
 		return started, err
 	}
 	started.Agent = agent
-	if started.Began, err = begin(ctx, sb, agent, prompt, h, b, p.secrets); err != nil {
+	if started.Began, err = begin(ctx, sb, agent, prompt, h, p.permissionsOf(agent), b, p.secrets); err != nil {
 		return started, err
 	}
 	g.Sandboxes().NoteRecreated(sb)

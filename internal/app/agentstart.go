@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -132,7 +133,8 @@ func (g Agents) hasAgent(ctx context.Context, sb *sandbox.Sandbox, h workorder.H
 
 // begin starts the agent, unless it runs.
 func begin(
-	ctx context.Context, sb *sandbox.Sandbox, agent, prompt string, h workorder.Harness, b writtenBriefing, secrets map[string]string,
+	ctx context.Context, sb *sandbox.Sandbox, agent, prompt string, h workorder.Harness, may projects.Permissions, b writtenBriefing,
+	secrets map[string]string,
 ) (began bool, err error) {
 	s := sb.Spec()
 	run := func(argv ...string) (string, error) {
@@ -166,7 +168,7 @@ func begin(
 	}
 	line, err := agentCommand(agentOptions{
 		Harness: h, Prompt: prompt, Briefing: b.text, File: b.file, Workdir: dir, Env: env,
-		NoProviderTools: noProviderTools,
+		NoProviderTools: noProviderTools, Permissions: may,
 	})
 	if err != nil {
 		return false, err

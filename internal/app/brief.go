@@ -21,6 +21,12 @@ func (g Agents) brief(ctx context.Context, sb *sandbox.Sandbox, p agentProject) 
 	f := briefing{
 		sandbox: s.Name, runtime: string(s.Runtime), workdir: Workdir(s), network: string(s.Network), allow: s.Allow,
 		checks: p.Validate, docker: s.Runtime == sandbox.RuntimeBox, project: p.Briefing,
+		tools: p.Tools,
+	}
+	if s.Project == "" && s.BranchOf() != "" { // its clone has what the repository's own files say
+		if found, err := g.Sandboxes().findProject(ctx, "", s.BranchOf(), ""); err == nil {
+			f.checks, f.tools = found.Project.Validate, found.Project.Tools
+		}
 	}
 	if s.BranchOf() != "" {
 		f.branch = BranchName(s.Name)

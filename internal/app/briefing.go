@@ -2,9 +2,11 @@ package app
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -20,8 +22,9 @@ type briefing struct {
 	services []string // names
 	ports    []string // that the user sees
 	checks   []workorder.Check
-	docker   bool   // the sandbox has an engine of its own
-	project  string // text of the project
+	docker   bool              // the sandbox has an engine of its own
+	tools    map[string]string // versions by name
+	project  projects.Briefing
 }
 
 // markdown returns the briefing's text.
@@ -39,10 +42,11 @@ func (f briefing) markdown() string {
 		line("**Git.** It is a clone. The host commits changes automatically to the user's branch `%s`; "+
 			"you may commit, but you need not. There is no remote to push to. Ignored files are not committed.", f.branch)
 	}
-	switch f.network {
-	case "none":
+	switch {
+	case f.project.NoNetwork:
+	case f.network == "none":
 		line("**Network: none.** Only this sandbox itself is reachable: do not try to install or download anything.")
-	case "restricted":
+	case f.network == "restricted":
 		allow := slices.Clone(f.allow)
 		slices.Sort(allow)
 		if len(allow) == 0 {
@@ -67,11 +71,21 @@ func (f briefing) markdown() string {
 	if len(f.ports) > 0 {
 		line("**Ports** that the user sees: %s. A server may listen on the loopback address.", strings.Join(f.ports, ", "))
 	}
+	if len(f.tools) > 0 && !f.project.NoTools {
+		var all []string
+		for _, name := range slices.Sorted(maps.Keys(f.tools)) {
+			all = append(all, strings.TrimSpace(name+" "+f.tools[name]))
+		}
+		line("**Tools:** %s.", strings.Join(all, ", "))
+	}
 	for _, c := range f.checks {
+		if f.project.NoChecks {
+			break
+		}
 		line("**Check `%s`:** `%s`", c.Name, strings.ReplaceAll(strings.TrimSpace(c.Run), "\n", "; "))
 	}
 	line("**Persistence.** Files survive a stop of the sandbox, processes do not. Only commits survive its removal.")
-	if text := strings.TrimSpace(f.project); text != "" {
+	if text := strings.TrimSpace(f.project.Text); text != "" {
 		b.WriteString("\n" + text + "\n")
 	}
 	return b.String()
