@@ -36,10 +36,9 @@ func TestJSONEverywhere(t *testing.T) {
 	without := map[string]string{}
 	for reason, commands := range map[string]string{
 		"it shows a terminal, a browser or another program's output": "attach shell ssh watch open",
-		"its output is a document of its own format": "diff man ssh-config ssh-cmd project.import " +
-			"project.schema project.show",
-		"a server until it ends": "mcp gateway pool.serve",
-		"it is JSON already":     "inspect",
+		"its output is a document of its own format":                 "diff man ssh-config ssh-cmd project.schema",
+		"a server until it ends":                                     "mcp gateway pool.serve",
+		"it is JSON already":                                         "inspect",
 	} {
 		for c := range strings.FieldsSeq(commands) {
 			without[strings.ReplaceAll(c, ".", " ")] = reason
