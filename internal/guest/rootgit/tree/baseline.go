@@ -47,7 +47,7 @@ func (s *Checkpointer) RecordSetupFiles(ctx context.Context) (hidden []string, e
 	if err != nil {
 		return nil, err
 	}
-	unpacked, err := s.unpacked()
+	unpacked, err := unpackedPaths(s.Tree)
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,7 @@ func (c *Committer) unpack(ctx context.Context, path string) error {
 	filtered := make(chan error, 1)
 	go func() {
 		names, err := withoutGit(f, w)
-		err = errors.Join(err, os.WriteFile(c.Checkpoints.unpackedFile(), []byte(strings.Join(names, "\x00")), 0o600))
+		err = errors.Join(err, os.WriteFile(unpackedFile(c.Tree), []byte(strings.Join(names, "\x00")), 0o600))
 		_ = w.CloseWithError(err) // nil means the end
 		filtered <- err
 	}()
@@ -66,11 +66,11 @@ func (c *Committer) unpack(ctx context.Context, path string) error {
 }
 
 // unpackedFile is the list of files that came from an archive.
-func (s *Checkpointer) unpackedFile() string { return filepath.Join(s.Repos.Dir, "unpacked") }
+func unpackedFile(t *Tree) string { return filepath.Join(t.Repos.Dir, "unpacked") }
 
-// unpacked lists files that came from an archive: they are the agent's work, as restored ones are.
-func (s *Checkpointer) unpacked() ([]string, error) {
-	b, err := os.ReadFile(s.unpackedFile())
+// unpackedPaths lists files that came from an archive: they are the agent's work, as restored ones are.
+func unpackedPaths(t *Tree) ([]string, error) {
+	b, err := os.ReadFile(unpackedFile(t))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(b) == 0 {
 		return nil, nil
 	}
