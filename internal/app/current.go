@@ -64,7 +64,7 @@ func (b Sandboxes) Current(ctx context.Context, image string) (string, error) {
 		return "", SandboxError(err)
 	}
 	s := sandbox.Spec{Name: name, Image: image, IdleTimeout: defaultIdle}
-	sb, err = b.create(ctx, m, s, "", "")
+	sb, err = createSandbox(ctx, b, m, s, "", "")
 	if errors.Is(err, sandbox.ErrExists) { // another command was faster
 		return name, nil
 	}

@@ -16,7 +16,7 @@ import (
 const FallbackHost = statedir.FallbackHost
 
 // CheckFallback checks the value of the flag. runtime is that of the flag for runtimes.
-func (e *Env) CheckFallback(flag, runtime string) error {
+func CheckFallback(e *Env, flag, runtime string) error {
 	switch {
 	case flag == "":
 		return nil
@@ -33,7 +33,7 @@ func (e *Env) CheckFallback(flag, runtime string) error {
 }
 
 // mayFallBack reports whether the flag, or else the setting, allows sandboxes without isolation where none is available.
-func (e *Env) mayFallBack(flag string) (bool, error) {
+func mayFallBack(e *Env, flag string) (bool, error) {
 	if flag != "" {
 		return true, nil
 	}
@@ -42,14 +42,16 @@ func (e *Env) mayFallBack(flag string) (bool, error) {
 }
 
 // warnOfFallback warns that commands of a sandbox, or code, are not isolated.
-func (e *Env) warnOfFallback(what, why string) {
+func warnOfFallback(e *Env, what, why string) {
 	e.Warn(fmt.Sprintf("no isolation is available (%s): %s on this machine as you, with its files and its network", why, what))
 }
 
-// create chooses the runtime of a new sandbox by the flag runtime, and creates it. If none is available that isolates, and
+// createSandbox chooses the runtime of a new sandbox by the flag runtime, and creates it. If none is available that isolates, and
 // the flag fallback or the setting allows it, the sandbox has no isolation.
-func (b Sandboxes) create(ctx context.Context, m *sandbox.Manager, s sandbox.Spec, runtime, fallback string) (*sandbox.Sandbox, error) {
-	why, err := b.whyNoIsolation(ctx, m, s, runtime, fallback)
+func createSandbox(
+	ctx context.Context, b Sandboxes, m *sandbox.Manager, s sandbox.Spec, runtime, fallback string,
+) (*sandbox.Sandbox, error) {
+	why, err := whyNoIsolation(ctx, b.Env, m, s, runtime, fallback)
 	if err != nil {
 		return nil, err
 	}
@@ -67,18 +69,18 @@ func (b Sandboxes) create(ctx context.Context, m *sandbox.Manager, s sandbox.Spe
 	s.Runtime = sandbox.RuntimeHost
 	sb, err := createNamed(ctx, b, host, s)
 	if err == nil {
-		b.warnOfFallback("commands in "+sb.Name()+" run", why)
+		warnOfFallback(b.Env, "commands in "+sb.Name()+" run", why)
 	}
 	return sb, err
 }
 
 // whyNoIsolation says why a new sandbox is to have none; "" if it must have it.
-func (b Sandboxes) whyNoIsolation(ctx context.Context, m *sandbox.Manager, s sandbox.Spec, runtime, fallback string) (string, error) {
-	named, err := b.Runtime(runtime)
-	if err != nil || named != sandbox.RuntimeAuto || s.Image != "" || b.Getenv(ImageVariable) != "" {
+func whyNoIsolation(ctx context.Context, e *Env, m *sandbox.Manager, s sandbox.Spec, runtime, fallback string) (string, error) {
+	named, err := e.Runtime(runtime)
+	if err != nil || named != sandbox.RuntimeAuto || s.Image != "" || e.Getenv(ImageVariable) != "" {
 		return "", err
 	}
-	if ok, err := b.mayFallBack(fallback); !ok {
+	if ok, err := mayFallBack(e, fallback); !ok {
 		return "", err
 	}
 	return missing(ctx, m)
@@ -101,9 +103,9 @@ func missing(ctx context.Context, m *sandbox.Manager) (string, error) {
 func (c Code) fallback(flag string) func(why string) (bool, error) {
 	var once sync.Once
 	return func(why string) (bool, error) {
-		ok, err := c.mayFallBack(flag)
+		ok, err := mayFallBack(c.Env, flag)
 		if ok {
-			once.Do(func() { c.warnOfFallback("code runs", why) })
+			once.Do(func() { warnOfFallback(c.Env, "code runs", why) })
 		}
 		return ok, err
 	}

@@ -65,7 +65,7 @@ func (b Sandboxes) Up(ctx context.Context, r UpRequest) (u Upped, err error) {
 	}
 	defer m.Close()
 	s := r.Spec
-	errs := []error{b.CheckFallback(r.Fallback, r.Runtime)}
+	errs := []error{CheckFallback(b.Env, r.Fallback, r.Runtime)}
 	var changes []func() string
 	for _, path := range reposOf(s, r.Repo) {
 		warning, err := uncommitted(ctx, path)
@@ -76,7 +76,7 @@ func (b Sandboxes) Up(ctx context.Context, r UpRequest) (u Upped, err error) {
 	}
 	var sb *sandbox.Sandbox
 	if r.Repo == "" && r.Project == "" && s.Worktree == "" {
-		sb, err = b.create(ctx, m, s, r.Runtime, r.Fallback)
+		sb, err = createSandbox(ctx, b, m, s, r.Runtime, r.Fallback)
 	} else if s.Runtime, err = b.Runtime(r.Runtime); err == nil {
 		if err = b.complete(ctx, r, &s); err == nil {
 			sb, err = createNamed(ctx, b, m, s)

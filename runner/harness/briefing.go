@@ -28,8 +28,8 @@ func devBriefing(d *workorder.Dev) string {
 	if path == "" {
 		path = "/"
 	}
-	return fmt.Sprintf("Start the project's development server (%s) with `entrypoint dev start`: it has PORT=%d, runs in the background, and the "+
-		"command returns when http://127.0.0.1:%d%s answers. `entrypoint dev restart`, `stop` and `status` do what they say; "+
+	return fmt.Sprintf("Start the project's development server (%s) with `entrypoint dev start`: it has PORT=%d, runs in the background, "+
+		"and the command returns when http://127.0.0.1:%d%s answers. `entrypoint dev restart`, `stop` and `status` do what they say; "+
 		"`entrypoint dev logs` prints its output. "+
 		"View it with the browser `agent-browser` (`agent-browser open URL`, `snapshot -i`, `screenshot FILE`, `close`; for help: "+
 		"`agent-browser skills get core`). "+

@@ -178,7 +178,7 @@ func (o *codeOptions) do(ctx context.Context, f *cmdutil.Factory, source string)
 	if err := errors.Join(errs...); err != nil {
 		return exiterr.New(workorder.ExitUsage, err, "")
 	}
-	if err := f.CheckFallback(o.fallback, o.runtime); err != nil {
+	if err := app.CheckFallback(&f.Env, o.fallback, o.runtime); err != nil {
 		return err
 	}
 	if o.parse && !o.json {

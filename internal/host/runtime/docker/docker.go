@@ -80,7 +80,10 @@ func New(getenv func(string) string) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up engine client: %w", err)
 	}
-	return &Engine{api{c: c, host: c.DaemonHost(), listTime: listTimeout, refreshTime: refreshTimeout, answerTime: answerTimeout, createTime: createTimeout}}, nil
+	return &Engine{api{
+		c: c, host: c.DaemonHost(),
+		listTime: listTimeout, refreshTime: refreshTimeout, answerTime: answerTimeout, createTime: createTimeout,
+	}}, nil
 }
 
 // Host returns the engine's address, without contacting it.
@@ -421,7 +424,8 @@ func (e *api) wrap(doing string, err error) error {
 // isRemoved matches the untyped errors about a container that another program removes.
 func isRemoved(err error) bool {
 	s := err.Error()
-	return strings.Contains(s, "dead or marked for removal") || strings.Contains(s, "RWLayer of container") && strings.Contains(s, "unexpectedly nil")
+	return strings.Contains(s, "dead or marked for removal") ||
+		strings.Contains(s, "RWLayer of container") && strings.Contains(s, "unexpectedly nil")
 }
 
 // isRefused matches untyped errors of a broken or refused connection by their text.
