@@ -92,7 +92,7 @@ func (s *Store) Of(sandbox, userRepo string) *Branch {
 // Find returns the branch of a sandbox that may be removed: in repo, else in the only repository that has one of that name.
 func (s *Store) Find(ctx context.Context, sandbox, repo string) (*Branch, error) {
 	if repo != "" {
-		if b := s.Of(sandbox, repo); b.there(ctx) {
+		if b := s.Of(sandbox, repo); exists(ctx, b) {
 			return b, nil
 		}
 	}
@@ -186,7 +186,7 @@ func (b *repo) resolve(ctx context.Context, ref string) string {
 	return sha
 }
 
-func (b *Branch) there(ctx context.Context) bool {
+func exists(ctx context.Context, b *Branch) bool {
 	_, err := os.Stat(b.dir)
 	return err == nil && b.resolve(ctx, heads+b.Sandbox) != ""
 }

@@ -20,7 +20,7 @@ var restoreScript string
 func (b *Clone) Restore(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, saveTime, fmt.Errorf("the sandbox's files were not restored within %s", saveTime))
 	defer cancel()
-	if !b.there(ctx) {
+	if !exists(ctx, b.Branch) {
 		return false, nil
 	}
 	unlock, err := b.lock(ctx)
@@ -73,7 +73,7 @@ func (b *Branch) StartOver(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	if !b.there(ctx) {
+	if !exists(ctx, b) {
 		return nil
 	}
 	if err := b.git().Run(ctx, "config", b.key("clone"), ""); err != nil {
@@ -87,7 +87,7 @@ var ErrTagExists = errors.New("a checkpoint of that name exists")
 
 // Tag marks the last save with a commit and with the tag SANDBOX/NAME in the bare repository. The tag survives the branch's deletion.
 func (b *Branch) Tag(ctx context.Context, name string) (commit string, err error) {
-	if !b.there(ctx) {
+	if !exists(ctx, b) {
 		return "", fmt.Errorf("sandbox %s: %w", b.Sandbox, ErrNotFound)
 	}
 	unlock, err := b.lock(ctx)
@@ -125,7 +125,7 @@ func (b *Branch) Title(ctx context.Context) string {
 
 // SetTitle changes the sandbox's title.
 func (b *Branch) SetTitle(ctx context.Context, title string) error {
-	if !b.there(ctx) {
+	if !exists(ctx, b) {
 		return fmt.Errorf("sandbox %s: %w", b.Sandbox, ErrNotFound)
 	}
 	unlock, err := b.lock(ctx)

@@ -12,22 +12,22 @@ import (
 //go:embed replace.sh
 var replaceScript string
 
-func (b *Branch) tag(name string) string { return "refs/tags/" + b.Sandbox + "/" + name }
+func tagRef(b *Branch, name string) string { return "refs/tags/" + b.Sandbox + "/" + name }
 
 // Mark makes the tag SANDBOX/NAME that of the last save, and replaces one of that name. Unlike Tag it makes no commit.
 func (b *Branch) Mark(ctx context.Context, name string) (commit string, err error) {
 	if commit = b.Head(ctx); commit == "" {
 		return "", fmt.Errorf("sandbox %s: %w", b.Sandbox, ErrNotFound)
 	}
-	return commit, b.git().Run(ctx, "update-ref", b.tag(name), commit)
+	return commit, b.git().Run(ctx, "update-ref", tagRef(b, name), commit)
 }
 
 // Untag removes the tag SANDBOX/NAME, if there is one.
 func (b *Branch) Untag(ctx context.Context, name string) error {
-	if b.resolve(ctx, b.tag(name)) == "" {
+	if b.resolve(ctx, tagRef(b, name)) == "" {
 		return nil
 	}
-	return b.git().Run(ctx, "update-ref", "-d", b.tag(name))
+	return b.git().Run(ctx, "update-ref", "-d", tagRef(b, name))
 }
 
 // ReplaceFiles replaces the files of the clone by those of a commit of the repository of branches. Ignored files and the commits of the
