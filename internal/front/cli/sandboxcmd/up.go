@@ -155,7 +155,7 @@ func (o *upOptions) do(ctx context.Context, f *cmdutil.Factory, name string) err
 		errs = append(errs, fmt.Errorf("--git-worktree and --repo each say what is at %s", sandbox.CloneDir))
 	case len(named) > 0 && o.project != "":
 		errs = append(errs, errors.New("--project describes a sandbox with one repository: it cannot be combined with named ones"))
-	case o.ref != "" && s.Worktree == "" && len(o.repos) == 0 && o.project == "":
+	case o.ref != "" && s.Worktree == "" && o.repo == "" && len(o.repos) == 0 && o.project == "":
 		errs = append(errs, errors.New("--from-ref needs --repo, --git-worktree or --project"))
 	}
 	if o.allow != "" {
