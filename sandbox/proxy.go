@@ -31,11 +31,13 @@ type proxy struct {
 const (
 	// maxProxied bounds the connections of a sandbox's proxy; other requests to its guest need streams, too.
 	maxProxied     = 256
-	maxProxyHead   = 64 << 10 // bytes of a request's head
+	maxProxyHead   = 64 << 10    // bytes of a request's head
+	proxyHeadTime  = time.Minute // for a client to send a request's head
 	proxyDialTime  = 15 * time.Second
-	proxyLinger    = 5 * time.Second // for a client to close its side
-	addressTime    = 5 * time.Second // for one address of a name
-	tlsHandshake   = 0x16            // the first byte of TLS
+	proxyWaitTime  = 15 * time.Minute // for the head of a server's answer: some models think for minutes
+	proxyLinger    = 5 * time.Second  // for a client to close its side
+	addressTime    = 5 * time.Second  // for one address of a name
+	tlsHandshake   = 0x16             // the first byte of TLS
 	maxClientHello = 64 << 10
 )
 
@@ -79,7 +81,8 @@ func newProxy(allow []string) *proxy {
 	}
 	p.web = &http.Transport{
 		DialContext:       func(ctx context.Context, _, address string) (net.Conn, error) { return p.dial(ctx, address) },
-		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxProxyHead,
+		DisableKeepAlives: true, DisableCompression: true,
+		MaxResponseHeaderBytes: maxProxyHead, ResponseHeaderTimeout: proxyWaitTime,
 	}
 	return p
 }
@@ -169,7 +172,9 @@ func (p *proxy) serve(ctx context.Context, conn net.Conn) {
 	defer cancel()
 	head := &io.LimitedReader{R: conn, N: maxProxyHead}
 	in := bufio.NewReader(head)
+	late := time.AfterFunc(proxyHeadTime, func() { _ = conn.Close() })
 	r, err := http.ReadRequest(in)
+	late.Stop()
 	if err != nil {
 		return // the client is gone, or speaks another protocol
 	}
