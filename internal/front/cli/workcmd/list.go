@@ -87,7 +87,9 @@ const watchEvery = time.Second
 func NewCmdWatch(f *cmdutil.Factory) *cobra.Command {
 	all := false
 	cmd := &cobra.Command{
-		Use: "watch", Short: "Show the list of sandboxes with a branch, live", Args: cmdutil.NoArgs, Example: "  sandbox-agent watch",
+		Use: "watch", Short: "Show the list of sandboxes with a branch, live", Args: cmdutil.NoArgs,
+		Long:    "Shows what `sandbox-agent list` shows, until it is interrupted. Outside of a\nrepository it needs --all.",
+		Example: "  sandbox-agent watch\n  sandbox-agent watch --all",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			tick := time.NewTicker(watchEvery)
 			defer tick.Stop()
