@@ -179,7 +179,7 @@ func TestMonitor(t *testing.T) {
 		t.Errorf("exit code %d, %s", c.code, c.stdout)
 	}
 	history := u.run("", "inspect", killed, "--history")
-	if !strings.Contains(history.stdout, "started") {
+	if !strings.Contains(history.stdout, `"ended"`) || !strings.Contains(history.stdout, `"started"`) || !strings.Contains(history.stdout, `"restarted"`) {
 		t.Error(history.stdout)
 	}
 	if c := u.run("", "delete", "--force", "--all"); c.code != 0 {

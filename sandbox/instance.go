@@ -36,6 +36,7 @@ type instance struct {
 	from      string // the snapshot from which it was created
 	running   bool   // when last seen
 	ended     bool   // when first seen
+	exit      string // the engine's text about the end
 	recreated bool
 }
 
@@ -143,13 +144,14 @@ func (in *instance) stop(ctx context.Context) error {
 	if id == "" {
 		return nil // nothing runs
 	}
+	in.note(sandboxstore.Event{Event: sandboxstore.EventStopped}) // first, so that no other command sees an end without a reason
 	if err := public(r.Stop(ctx, id, in.spec.Runtime.grace())); err != nil {
+		in.note(sandboxstore.Event{Event: sandboxstore.EventFailed, Detail: "stop: " + err.Error()})
 		return err
 	}
 	in.mu.Lock()
 	in.running, in.ended = false, true
 	in.mu.Unlock()
-	in.note(sandboxstore.Event{Event: sandboxstore.EventStopped})
 	return nil
 }
 
@@ -188,6 +190,9 @@ func (in *instance) dial(ctx context.Context, wake bool) (*wireclient.Client, er
 		ended = false
 	default:
 		c, err = in.connect(ctx, wake && !running)
+		if err != nil && wake && !errors.Is(err, runtime.ErrUnavailable) {
+			in.c.noteEnd(ctx, in.spec.Name)
+		}
 		if err != nil && wake && running && !errors.Is(err, runtime.ErrUnavailable) { // it has ended since it was seen
 			ended = true
 			c, err = in.connect(ctx, true)
@@ -198,6 +203,9 @@ func (in *instance) dial(ctx context.Context, wake bool) (*wireclient.Client, er
 		}
 	}
 	if err != nil {
+		if wake && ctx.Err() == nil && !errors.Is(err, runtime.ErrUnavailable) {
+			in.note(sandboxstore.Event{Event: sandboxstore.EventFailed, Detail: "start: " + err.Error()})
+		}
 		return nil, public(fmt.Errorf("sandbox %s: %w", in.spec.Name, err))
 	}
 	if wake && ended {
@@ -323,6 +331,7 @@ func (in *instance) replace(ctx context.Context, s Spec, c sandboxstore.Creation
 	}
 	again, err := in.c.complete(ctx, s.Name)
 	if err != nil {
+		in.note(sandboxstore.Event{Event: sandboxstore.EventFailed, Detail: err.Error()})
 		return nil, err
 	}
 	return &Sandbox{again}, removeForks(ctx, again.r, s.Name, in.owner)

@@ -364,7 +364,7 @@ func TestHistoryOfSandbox(t *testing.T) {
 	if err := again.Remove(t.Context(), RemoveOptions{}); err != nil {
 		t.Error(err)
 	}
-	if got := events(t, m, "a"); got != "created executed executed stopped started network_changed snapshot recreated removed" {
+	if got := events(t, m, "a"); got != "created executed executed stopped started network_changed snapshot ended recreated removed" {
 		t.Errorf("%s", got)
 	}
 	all, err := m.creator.kept.History("a")
@@ -378,6 +378,71 @@ func TestHistoryOfSandbox(t *testing.T) {
 	session := create(t, m, Spec{Name: "s", Lifetime: LifetimeEphemeral})
 	if run(t, session, "echo x") != "x" || session.Remove(t.Context(), RemoveOptions{}) != nil || events(t, m, "s") != "" {
 		t.Errorf("a session has a history: %s", events(t, m, "s"))
+	}
+}
+
+// The history has each end that no command asked for, once, however many look, and each creation that failed.
+func TestHistoryOfEnds(t *testing.T) {
+	t.Parallel()
+	f, state := newFake(t), t.TempDir()
+	m := f.newManager(state)
+	create(t, m, Spec{Name: "a"})
+	id := find(t, m, "a").in.id
+	kill := func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		b, err := f.get(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.stop()
+		b.Status = "Exited (137) 2 seconds ago"
+	}
+	kill()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if _, err := f.newManager(state).List(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	find(t, m, "a")
+	if got := events(t, m, "a"); got != "created ended" {
+		t.Errorf("%s", got)
+	}
+	if all, err := m.creator.kept.History("a"); err != nil || !strings.Contains(all[1].Detail, "exited (137)") {
+		t.Errorf("%+v, %v", all, err)
+	}
+	// A sandbox that was seen running.
+	sb := find(t, m, "a")
+	if err := sb.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sb = find(t, m, "a")
+	kill()
+	if err := sb.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := events(t, m, "a"); got != "created ended started ended started" {
+		t.Errorf("%s", got)
+	}
+	if err := sb.Stop(t.Context()); err != nil || states(t, m) != "a stopped" || !strings.HasSuffix(events(t, m, "a"), " started stopped") {
+		t.Errorf("%s, %v", events(t, m, "a"), err)
+	}
+	for _, s := range []Spec{
+		{Name: "bad"},
+		{Name: "bad", Runtime: RuntimeContainer, Image: "x", OCIRuntime: "runsc"},
+		{Name: "a", Runtime: RuntimeContainer, Image: "x"},
+		{Name: "bad", Lifetime: LifetimeEphemeral},
+	} {
+		if _, err := m.Create(t.Context(), s); err == nil {
+			t.Errorf("%+v was created", s)
+		}
+	}
+	if got := events(t, m, "bad"); got != "failed failed" || strings.Contains(events(t, m, "a"), "failed") {
+		t.Errorf("%s; %s", got, events(t, m, "a"))
 	}
 }
 

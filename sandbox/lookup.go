@@ -23,6 +23,7 @@ func (m *Manager) Get(ctx context.Context, name string) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.noteEnds(ctx, in.info())
 	return &Sandbox{in}, nil
 }
 
@@ -189,6 +190,7 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 		err = gerr
 	}
 	slices.SortFunc(all, func(a, b Info) int { return strings.Compare(a.Name, b.Name) })
+	m.noteEnds(ctx, all...)
 	return all, err
 }
 
@@ -228,7 +230,7 @@ type Info struct {
 
 func (l *lookup) known(p *backend, r runtime.SandboxRuntime, b runtime.Instance, owner string) *instance {
 	in := &instance{
-		c: l.creator, r: r, id: b.ID, running: b.Running(), ended: !b.Running(), created: b.Created,
+		c: l.creator, r: r, id: b.ID, running: b.Running(), ended: !b.Running(), exit: b.Status, created: b.Created,
 		owner: b.Labels[labelOwner], from: b.Labels[labelImage], spec: known(b),
 		// Jails are files of this state directory.
 		foreign: p.onEngine() && b.Labels[labelOwner] != owner,

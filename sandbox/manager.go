@@ -260,11 +260,15 @@ func (m *Manager) EnsureImage(ctx context.Context, s Spec) error {
 }
 
 // Create creates a sandbox and waits until it answers. It leaves none after an error.
-func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
+func (m *Manager) Create(ctx context.Context, s Spec) (_ *Sandbox, err error) {
 	cr := m.creator
 	asked := s
-	s, err := s.complete()
-	if err != nil {
+	defer func() {
+		if err != nil && asked.Lifetime != LifetimeEphemeral && ValidName(asked.Name) && !errors.Is(err, ErrExists) {
+			cr.note(sandboxstore.Event{Sandbox: asked.Name, Event: sandboxstore.EventFailed, Detail: err.Error()})
+		}
+	}()
+	if s, err = s.complete(); err != nil {
 		return nil, err
 	}
 	p, has, err := cr.all.choose(ctx, asked)

@@ -57,6 +57,7 @@ func createSandbox(
 	}
 	if why == "" {
 		if err := b.ChooseRuntime(ctx, m, &s, runtime); err != nil {
+			noteFailed(b.Env, s.Name, err)
 			return nil, err
 		}
 		return createNamed(ctx, b, m, s)

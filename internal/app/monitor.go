@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
@@ -121,6 +122,8 @@ func (w *monitor) one(ctx context.Context, i sandbox.Info) {
 		e.State = Restarted
 		if err := w.start(ctx, i.Name); err != nil {
 			e.State, e.Error = string(i.State), err.Error()
+		} else {
+			w.note(i.Name, sandboxstore.EventRestarted, "by the monitor")
 		}
 		long := min(max(2*w.again[i.Name].long, w.Interval), maxPause)
 		w.again[i.Name] = pause{time.Now().Add(long), long}
@@ -131,6 +134,7 @@ func (w *monitor) one(ctx context.Context, i sandbox.Info) {
 	if e.State != w.last[i.Name] || e.Commit != "" {
 		w.tell(e)
 	}
+	w.noteHealth(e)
 	if w.last[i.Name] = e.State; e.State == Restarted {
 		w.last[i.Name] = Healthy
 	}
@@ -152,11 +156,27 @@ func (w *monitor) endedUnexpectedly(i sandbox.Info) bool {
 		return false // it may have ended by its own clock
 	}
 	all, err := w.kept.History(i.Name)
-	if err != nil || len(all) == 0 {
-		return err == nil
+	for _, e := range slices.Backward(all) {
+		if e.Runs() || e.Ends() {
+			return e.Event != sandboxstore.EventStopped && e.Event != sandboxstore.EventRemoved
+		}
 	}
-	last := all[len(all)-1].Event
-	return last != sandboxstore.EventStopped && last != sandboxstore.EventRemoved
+	return err == nil
+}
+
+// noteHealth adds a change of health to the history.
+func (w *monitor) noteHealth(e MonitorEvent) {
+	switch before := w.last[e.Sandbox]; {
+	case e.State == Unhealthy && before != Unhealthy:
+		w.note(e.Sandbox, sandboxstore.EventHealthChanged, Unhealthy+": "+e.Error)
+	case e.State == Healthy && before == Unhealthy:
+		w.note(e.Sandbox, sandboxstore.EventHealthChanged, Healthy)
+	}
+}
+
+// note adds to the history of a sandbox. A full disk must not stop the monitor.
+func (w *monitor) note(name, event, detail string) {
+	_ = w.kept.AppendEvent(sandboxstore.Event{At: time.Now().UTC(), Sandbox: name, Event: event, Detail: detail})
 }
 
 // check asks a sandbox for an answer, and commits what has changed in its clone.

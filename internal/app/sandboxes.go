@@ -115,11 +115,15 @@ type HistoryEvent = sandboxstore.Event
 // EventExecuted is the HistoryEvent.Event of a command.
 const EventExecuted = sandboxstore.EventExecuted
 
-// History returns what was done to a sandbox, oldest first, also to one that was removed.
-func (b Sandboxes) History(name string) ([]HistoryEvent, error) {
+// History returns what happened to a sandbox, oldest first, also to one that was removed.
+func (b Sandboxes) History(ctx context.Context, name string) ([]HistoryEvent, error) {
 	s, err := b.Registry()
 	if err != nil {
 		return nil, err
+	}
+	if m, err := b.Manager(false); err == nil { // to look at it is to note its end; the history of a removed one remains
+		_, _ = m.Get(ctx, name)
+		_ = m.Close()
 	}
 	return s.History(name)
 }

@@ -12,11 +12,13 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -80,6 +82,8 @@ func (b Sandboxes) Up(ctx context.Context, r UpRequest) (u Upped, err error) {
 	} else if s.Runtime, err = b.Runtime(r.Runtime); err == nil {
 		if err = b.complete(ctx, r, &s); err == nil {
 			sb, err = createNamed(ctx, b, m, s)
+		} else {
+			noteFailed(b.Env, s.Name, err)
 		}
 	}
 	if errors.Is(err, sandbox.ErrNotFound) {
@@ -98,6 +102,7 @@ func (b Sandboxes) Up(ctx context.Context, r UpRequest) (u Upped, err error) {
 		if u.Ports, err = b.Endpoints().Add(ctx, sb.Name(), r.Ports); err != nil {
 			clean, cancel := Outlast(ctx) // it saves a worktree
 			defer cancel()
+			noteFailed(b.Env, sb.Name(), err)
 			return u, errors.Join(err, sb.Remove(clean, sandbox.RemoveOptions{Discard: true}))
 		}
 	}
@@ -111,6 +116,14 @@ func (b Sandboxes) Up(ctx context.Context, r UpRequest) (u Upped, err error) {
 		u.Notes = []string{note}
 	}
 	return u, nil
+}
+
+// noteFailed adds to the history that a sandbox was not created.
+func noteFailed(e *Env, name string, err error) {
+	if s, serr := e.Registry(); serr == nil && sandbox.ValidName(name) {
+		// It does not replace the error, which is shown.
+		_ = s.AppendEvent(sandboxstore.Event{At: time.Now().UTC(), Sandbox: name, Event: sandboxstore.EventFailed, Detail: err.Error()})
+	}
 }
 
 // complete completes a spec with the repository or project that a sandbox is made of.

@@ -33,6 +33,10 @@ const (
 	EventSnapshot       = "snapshot"
 	EventRestored       = "restored"
 	EventForked         = "forked"
+	EventEnded          = "ended"          // without a command: by its own clock, or from outside
+	EventFailed         = "failed"         // a creation or a start
+	EventRestarted      = "restarted"      // by a monitor
+	EventHealthChanged  = "health_changed" // as a monitor saw it
 )
 
 // oldEvents are the values of older versions that differ.
@@ -47,7 +51,17 @@ type Event struct {
 	Code       *int      `json:"exit_code,omitempty"` // nil for a command in the background
 	Millis     int64     `json:"ms,omitempty"`
 	Background bool      `json:"background,omitempty"`
-	Detail     string    `json:"detail,omitempty"` // the image, the network or the snapshot
+	Detail     string    `json:"detail,omitempty"` // the image, the network, the snapshot, or the reason
+}
+
+// Runs reports whether the sandbox runs after the event.
+func (e Event) Runs() bool {
+	return slices.Contains([]string{EventCreated, EventRecreated, EventStarted, EventRestarted, EventRestored, EventForked}, e.Event)
+}
+
+// Ends reports whether the sandbox does not run after the event.
+func (e Event) Ends() bool {
+	return slices.Contains([]string{EventStopped, EventEnded, EventRemoved}, e.Event)
 }
 
 // Bounds of an event's values, in bytes, so that a line is shorter than maxLine.

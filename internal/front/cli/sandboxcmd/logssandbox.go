@@ -47,7 +47,7 @@ type logEntry struct {
 
 // readable shows what the host has done to a sandbox and what its guest has reported, by time.
 func (o *logsOptions) readable(ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox) error {
-	history, seen, err := historyOf(f, sb.Name(), 0)
+	history, seen, err := historyOf(ctx, f, sb.Name(), 0)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (o *logsOptions) readable(ctx context.Context, f *cmdutil.Factory, sb *sand
 			case <-ctx.Done():
 				return
 			}
-			if history, seen, err = historyOf(f, sb.Name(), seen); err == nil { // a later poll may succeed
+			if history, seen, err = historyOf(ctx, f, sb.Name(), seen); err == nil { // a later poll may succeed
 				show(history)
 			}
 		}
@@ -102,8 +102,8 @@ func (o *logsOptions) readable(ctx context.Context, f *cmdutil.Factory, sb *sand
 }
 
 // historyOf returns what was done to a sandbox after the first entries, and how many there are now.
-func historyOf(f *cmdutil.Factory, name string, after int) (entries []logEntry, n int, err error) {
-	all, err := f.Sandboxes().History(name)
+func historyOf(ctx context.Context, f *cmdutil.Factory, name string, after int) (entries []logEntry, n int, err error) {
+	all, err := f.Sandboxes().History(ctx, name)
 	if err != nil {
 		return nil, after, err
 	}

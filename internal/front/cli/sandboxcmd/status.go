@@ -106,9 +106,10 @@ func NewCmdInspect(f *cmdutil.Factory) *cobra.Command {
 'logs' prints its events.
 
 Prints the specification, the state and the use of a sandbox as JSON. With
---history it prints what was done to it, also to one that was removed: created,
-started, stopped, commands by program and exit code, networks, snapshots. The
-history has no arguments and variables of commands, as these may be secret.`,
+--history it prints what happened to it, also to one that was removed: created,
+started, stopped, ended from outside or by a timeout, failed and repeated
+starts, health as 'monitor' saw it, commands by program and exit code, networks,
+snapshots. The history has no arguments and variables of commands, as these may be secret.`,
 		Example: "  sandbox-agent inspect dev\n  sandbox-agent inspect dev --history",
 		Args:    cmdutil.OneTask, ValidArgsFunction: f.CompleteEither(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -126,7 +127,7 @@ func printHistory(ctx context.Context, f *cmdutil.Factory, name string) error {
 	if !sandbox.ValidName(name) {
 		return app.Usagef("%.80q is not a valid sandbox name", name)
 	}
-	all, err := f.Sandboxes().History(name)
+	all, err := f.Sandboxes().History(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -315,6 +315,9 @@ func (s *jails) Logs(_ context.Context, id string, o runtime.LogOptions) error {
 	}
 	defer f.close()
 	me := uint32(os.Geteuid())
+	if st, err := f.root.Lstat(jailshim.LogFile); err == nil && st.ModTime().Before(o.Since) {
+		return nil
+	}
 	b, err := safeopen.Read(f.root, jailshim.LogFile, &me, maxLog)
 	if errors.Is(err, fs.ErrNotExist) || o.Stderr == nil {
 		return nil
