@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -39,6 +40,13 @@ func taskFirst(root *cobra.Command, args []string) []string {
 
 // Main runs the command line and returns the exit code.
 func Main(ctx context.Context, f *cmdutil.Factory, args []string) int {
+	start := time.Now()
+	code := run(ctx, f, args)
+	f.Log().Debug("end", "exit_code", code, "duration_ms", time.Since(start).Milliseconds())
+	return code
+}
+
+func run(ctx context.Context, f *cmdutil.Factory, args []string) int {
 	root := newRootCmd(f)
 	root.SetArgs(taskFirst(root, args))
 	root.SetIn(f.Stdin)

@@ -133,6 +133,7 @@ func writeRootHelp(w io.Writer, root *cobra.Command, width int) {
 			title = ""
 		}
 	}
+	_ = root.Flags().MarkHidden("help") // known to everyone; it fails only for a missing flag
 	fmt.Fprintf(w, "\nTopics: %s\n\nFlags:\n%s", strings.Join(topicNames(), ", "), root.LocalFlags().FlagUsagesWrapped(width))
 }
 

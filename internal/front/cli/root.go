@@ -35,6 +35,7 @@ func newRootCmd(f *cmdutil.Factory) *cobra.Command {
 	}
 	root.PersistentFlags().BoolVar(&f.Debug, "debug", false, "log details to standard error")
 	root.PersistentFlags().BoolVar(&f.Verbose, "verbose", false, "show all events, also without a terminal")
+	f.LogFormatVar(root)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if err := cmdutil.NoEmptyFlag(cmd.Flags()); err != nil {
 			return err
@@ -42,7 +43,11 @@ func newRootCmd(f *cmdutil.Factory) *cobra.Command {
 		if err := cmd.ValidateFlagGroups(); err != nil {
 			return app.Usagef("%w", err)
 		}
-		_, err := cmdutil.FromEnvironment(cmd.Flags(), f.Getenv, "verbose")
+		_, err := cmdutil.FromEnvironment(cmd.Flags(), f.Getenv, "verbose", "debug", "log-format")
+		if err == nil {
+			state, _ := f.StateDir() // a command that needs one reports the error
+			f.Log().Debug("start", "command", cmd.CommandPath(), "version", version.String(), "state", state, "docker_host", f.Getenv("DOCKER_HOST"))
+		}
 		return err
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

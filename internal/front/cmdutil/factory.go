@@ -73,7 +73,7 @@ func (f *Factory) log() *slog.Logger {
 	if f.Debug {
 		level = slog.LevelDebug
 	}
-	return slog.New(slog.NewTextHandler(f.Stderr, &slog.HandlerOptions{Level: level}))
+	return slog.New(f.LogHandler(&slog.HandlerOptions{Level: level}))
 }
 
 // Person reports whether a person can be asked.

@@ -185,7 +185,7 @@ func (o *codeOptions) do(ctx context.Context, f *cmdutil.Factory, source string)
 		return app.Usagef("--parse-json needs --json")
 	}
 	if !o.json {
-		o.q.Stdout, o.q.Stderr = f.Stdout, f.Stderr
+		o.q.Stdout, o.q.Stderr = f.Stdout, f.CommandStderr()
 	}
 	all, name, err := f.Code().Preset(o.q.Preset)
 	if err != nil {

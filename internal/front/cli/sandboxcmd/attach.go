@@ -85,7 +85,7 @@ func (o *attachOptions) do(ctx context.Context, f *cmdutil.Factory, name, id str
 	}
 	g := &gap{at: o.from, notes: f.Stderr}
 	p.OnLost(func(n int64) { g.lost += n })
-	err = waitFor(ctx, f, p, 0, gapWriter{g, f.Stdout}, gapWriter{g, f.Stderr})
+	err = waitFor(ctx, f, p, 0, gapWriter{g, f.Stdout}, gapWriter{g, f.CommandStderr()})
 	g.tell(0)
 	return err
 }

@@ -296,7 +296,7 @@ func runIn(ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox, c sandb
 			}
 		}
 	}()
-	return waitFor(ctx, f, p, c.Timeout, f.Stdout, f.Stderr)
+	return waitFor(ctx, f, p, c.Timeout, f.Stdout, f.CommandStderr())
 }
 
 // waitFor waits for a command's end and returns it as an exit code.

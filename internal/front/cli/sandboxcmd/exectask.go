@@ -41,7 +41,7 @@ func (o *execOptions) inTask(ctx context.Context, f *cmdutil.Factory, id string,
 
 // runInTask runs a command in a task's running sandbox, in the user's terminal if withTerminal is set and there is one.
 func runInTask(ctx context.Context, f *cmdutil.Factory, id string, c sandbox.Command, withTerminal bool) error {
-	s := app.TaskStreams{Stdout: f.Stdout, Stderr: f.Stderr, Term: f.Getenv("TERM")}
+	s := app.TaskStreams{Stdout: f.Stdout, Stderr: f.CommandStderr(), Term: f.Getenv("TERM")}
 	if withTerminal {
 		size, resized, leave, err := terminal(f)
 		if err != nil {

@@ -115,7 +115,7 @@ func sshServer(
 	if err != nil {
 		return nil, nil, err
 	}
-	log := slog.New(slog.NewTextHandler(f.Stderr, &slog.HandlerOptions{Level: level}))
+	log := slog.New(f.LogHandler(&slog.HandlerOptions{Level: level}))
 	if f.Debug {
 		log = f.Log()
 	}

@@ -345,7 +345,7 @@ func (o *poolExecOptions) do(ctx context.Context, f *cmdutil.Factory, socket str
 	if o.json || o.most != "" {
 		r, err = c.Exec(ctx, o.lease, o.exec)
 	} else {
-		r, err = c.ExecTo(ctx, o.lease, o.exec, f.Stdout, f.Stderr)
+		r, err = c.ExecTo(ctx, o.lease, o.exec, f.Stdout, f.CommandStderr())
 	}
 	if err != nil {
 		return poolError(err)
@@ -354,7 +354,7 @@ func (o *poolExecOptions) do(ctx context.Context, f *cmdutil.Factory, socket str
 		err = f.JSON(r)
 	} else {
 		_, err = f.Stdout.Write(r.Output())
-		_, _ = f.Stderr.Write(r.Errors())
+		_, _ = f.CommandStderr().Write(r.Errors())
 		f.TellEnd(r.ExitStatus, o.timeout, "`sandbox-agent pool acquire --memory` gives another more")
 	}
 	if err != nil {

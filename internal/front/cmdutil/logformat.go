@@ -1,0 +1,133 @@
+package cmdutil
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+)
+
+// Formats of what the program itself writes to standard error.
+const (
+	logText = "text"
+	logJSON = "json"
+)
+
+// LogFormatVar adds the flag for the format of standard error to all commands. It takes effect when it is read, so that a
+// mistake in a later flag is reported in that format, too.
+func (f *Factory) LogFormatVar(root *cobra.Command) {
+	root.PersistentFlags().Var(&logFormat{f: f, value: logText}, "log-format", "messages as text (default) or json")
+	root.PersistentFlags().Lookup("log-format").DefValue = "" // help lines are short
+	// It can only fail for a flag that does not exist.
+	_ = root.RegisterFlagCompletionFunc("log-format", cobra.FixedCompletions([]string{logText, logJSON}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+type logFormat struct {
+	f     *Factory
+	value string
+}
+
+func (l *logFormat) String() string { return l.value }
+func (l *logFormat) Type() string   { return "string" }
+
+func (l *logFormat) Set(v string) error {
+	raw := l.f.CommandStderr()
+	switch v {
+	case logText:
+		l.f.Stderr = raw
+	case logJSON:
+		l.f.Stderr = &jsonLines{out: raw, log: slog.New(slog.NewJSONHandler(raw, nil))}
+		l.f.Confirm = nil // a question is no line of a log
+	default:
+		return fmt.Errorf("use %s or %s", logText, logJSON)
+	}
+	l.value = v
+	return nil
+}
+
+// CommandStderr is standard error for the output of a command in a sandbox, which has no format.
+func (f *Factory) CommandStderr() io.Writer {
+	if j, ok := f.Stderr.(*jsonLines); ok {
+		return j.out
+	}
+	return f.Stderr
+}
+
+// LogHandler writes a log to standard error.
+func (f *Factory) LogHandler(o *slog.HandlerOptions) slog.Handler {
+	if j, ok := f.Stderr.(*jsonLines); ok {
+		return slog.NewJSONHandler(j.out, o)
+	}
+	return slog.NewTextHandler(f.Stderr, o)
+}
+
+// jsonLines makes a JSON object of each line. A line that is one stays as it is.
+type jsonLines struct {
+	out io.Writer
+	log *slog.Logger
+
+	mu   sync.Mutex
+	part []byte // of a line
+}
+
+func (w *jsonLines) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.part = append(w.part, p...)
+	for len(w.part) > 0 {
+		end := bytes.IndexByte(w.part, '\n')
+		if prefixed(w.part) != nil && bytes.HasSuffix(w.part, []byte("\n")) { // all lines of a message are written at once
+			end = len(w.part) - 1
+		}
+		if end < 0 {
+			break
+		}
+		line := w.part[:end]
+		if err := w.line(bytes.TrimSpace(line)); err != nil {
+			return 0, err
+		}
+		w.part = w.part[end+1:]
+	}
+	return len(p), nil
+}
+
+func (w *jsonLines) line(line []byte) error {
+	switch p := prefixed(line); {
+	case len(line) == 0:
+	case line[0] == '{' && json.Valid(line):
+		_, err := w.out.Write(append(bytes.Clone(line), '\n'))
+		return err
+	case p != nil && p.level > slog.LevelInfo:
+		w.log.Log(context.Background(), p.level, text.Clean(strings.TrimPrefix(string(line), p.text)))
+	default:
+		w.log.Info(text.Clean(string(line)))
+	}
+	return nil
+}
+
+// prefix is how a message begins.
+type prefix struct {
+	text  string
+	level slog.Level
+}
+
+var prefixes = []prefix{
+	{"error: ", slog.LevelError}, {"warning: ", slog.LevelWarn}, {"hint: ", slog.LevelInfo}, {"note: ", slog.LevelInfo},
+}
+
+func prefixed(line []byte) *prefix {
+	for i := range prefixes {
+		if bytes.HasPrefix(line, []byte(prefixes[i].text)) {
+			return &prefixes[i]
+		}
+	}
+	return nil
+}
