@@ -157,6 +157,7 @@ func (cr *creator) complete(ctx context.Context, name string) (*instance, error)
 	}
 	if half != nil && half.id != "" {
 		half.conn.drop()
+		_ = half.keepCalls(ctx) // a damaged box must not prevent its replacement
 		if err := half.r.Remove(ctx, half.id); err != nil {
 			return nil, public(err)
 		}

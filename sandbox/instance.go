@@ -145,6 +145,7 @@ func (in *instance) stop(ctx context.Context) error {
 		return nil // nothing runs
 	}
 	in.note(sandboxstore.Event{Event: sandboxstore.EventStopped}) // first, so that no other command sees an end without a reason
+	_ = in.keepCalls(ctx)                                         // what is not kept now can be read later
 	if err := public(r.Stop(ctx, id, in.spec.Runtime.grace())); err != nil {
 		in.note(sandboxstore.Event{Event: sandboxstore.EventFailed, Detail: "stop: " + err.Error()})
 		return err
@@ -298,6 +299,7 @@ func (in *instance) remove(ctx context.Context, after func() error) error {
 		return err
 	}
 	r, id = in.at()
+	_ = in.keepCalls(ctx) // a damaged box must not prevent its removal
 	if id != "" {
 		if err := r.Remove(ctx, id); err != nil {
 			return public(err)

@@ -25,6 +25,8 @@ const (
 	ReportHTML     = "report.html" // written by the host, next to the result
 	ReportMarkdown = "report.md"
 	LogsDir        = "logs"
+	// ModelCallsFile has the calls of the model gateway, one JSON document per line, without content and keys.
+	ModelCallsFile = LogsDir + "/gateway.jsonl"
 	EvidenceDir    = "evidence"
 	BundleFile     = "work.bundle"                       // written when the branch could not be pushed
 	ArchiveFile    = EvidenceDir + "/uncommitted.tar.gz" // written when git could not commit the working tree

@@ -20,9 +20,7 @@ import (
 )
 
 const (
-	// modelsLog is the gateway's audit log, below workorder.LogsDir.
-	modelsLog = "gateway.jsonl"
-	// maxModelsLog bounds it, in bytes: a line has some 300.
+	// maxModelsLog bounds the gateway's audit log, in bytes: a line has some 300.
 	maxModelsLog = 16 << 20
 )
 
@@ -51,15 +49,20 @@ func NewModels(log *slog.Logger, env *workorder.Envelope, logs string, emit func
 		return nil, nil, nil
 	}
 	var w io.WriteCloser = discard{}
+	left := maxModelsLog
 	if logs != "" {
-		f, err := os.Create(filepath.Join(logs, modelsLog))
+		// A restarted box has calls from before.
+		f, err := os.OpenFile(filepath.Join(logs, filepath.Base(workorder.ModelCallsFile)), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 		if err != nil {
 			return nil, nil, fmt.Errorf("open the gateway's log: %w", err)
+		}
+		if st, err := f.Stat(); err == nil {
+			left = int(max(maxModelsLog-st.Size(), 0))
 		}
 		w = f
 	}
 	m, err := gateway.NewModels(gateway.ModelsConfig{
-		Gateway: env.Order.Gateway, Secrets: env.Secrets, Audit: proc.NewHead(w, maxModelsLog), Log: log,
+		Gateway: env.Order.Gateway, Secrets: env.Secrets, Audit: proc.NewHead(w, left), Log: log,
 		Network: env.Order.Network, Emit: emit,
 	})
 	if err != nil {

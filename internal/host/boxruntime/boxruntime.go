@@ -48,6 +48,7 @@ type Runtime struct {
 var (
 	_ runtime.SandboxRuntime = (*Runtime)(nil)
 	_ runtime.ImageEnsurer   = (*Runtime)(nil)
+	_ runtime.OutCopier      = (*Runtime)(nil)
 )
 
 // infoAge bounds the age of known: asking takes tens of milliseconds, and Create needs it twice.
@@ -181,6 +182,11 @@ func (r *Runtime) Start(ctx context.Context, id string) error {
 		return err
 	}
 	return r.ready(ctx, id, begun, nil)
+}
+
+// CopyOut implements runtime.OutCopier.
+func (r *Runtime) CopyOut(ctx context.Context, id, path string) (io.ReadCloser, error) {
+	return runtime.CopierOf(r.ContainerEngine).CopyOut(ctx, id, path)
 }
 
 // Stream implements runtime.SandboxRuntime.

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
@@ -18,10 +19,15 @@ var ErrUnsupported = errors.New("not supported by this runtime")
 
 // Copier moves files between the host and a running or stopped box.
 type Copier interface {
-	// CopyOut returns a directory or file of the box as a tar stream whose names start with its base name. The caller closes it.
-	CopyOut(ctx context.Context, id, path string) (io.ReadCloser, error)
+	OutCopier
 	// CopyIn unpacks a tar stream into an existing directory of the box.
 	CopyIn(ctx context.Context, id, dir string, tarball io.Reader) error
+}
+
+// OutCopier reads files of a running or stopped box.
+type OutCopier interface {
+	// CopyOut returns a directory or file of the box as a tar stream whose names start with its base name. The caller closes it.
+	CopyOut(ctx context.Context, id, path string) (io.ReadCloser, error)
 }
 
 // Execer runs commands in running boxes.
@@ -127,6 +133,28 @@ type Snapshotter interface {
 	Snapshots(ctx context.Context, labels map[string]string) ([]Snapshot, error)
 	// RemoveSnapshot removes a snapshot by name or id. It returns ErrNotFound or ErrInUse.
 	RemoveSnapshot(ctx context.Context, ref string) error
+}
+
+// ReadFile returns the beginning of a regular file of a box, most bytes at most. It returns ErrNotFound without one.
+func ReadFile(ctx context.Context, c OutCopier, id, path string, most int64) ([]byte, error) {
+	r, err := c.CopyOut(ctx, id, path)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	t := tar.NewReader(r)
+	h, err := t.Next()
+	if err == nil && h.Typeflag != tar.TypeReg {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	var b []byte
+	if err == nil {
+		b, err = io.ReadAll(io.LimitReader(t, most))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s of the sandbox: %w", path, err)
+	}
+	return b, nil
 }
 
 // CopierOf returns the runtime's Copier, or one that always returns ErrUnsupported.

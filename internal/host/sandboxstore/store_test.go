@@ -139,3 +139,23 @@ func TestHistory(t *testing.T) {
 		t.Errorf("%d bytes, %d events, %v", size, len(all), err)
 	}
 }
+
+// Calls are added once, in the order in which they were made, without one that is being written.
+func TestCalls(t *testing.T) {
+	t.Parallel()
+	s := sandboxstore.New(t.TempDir())
+	for _, lines := range []string{"", "{1}\n{2", "{1}\n{2}\n", "{3}\n"} {
+		if err := s.AddCalls("a", []byte(lines)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := s.Calls("a"); err != nil || string(got) != "{1}\n{2}\n{3}\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := s.Calls("b"); err != nil || len(got) != 0 {
+		t.Errorf("%q, %v", got, err)
+	}
+	if names, err := s.Names(); err != nil || len(names) != 0 {
+		t.Errorf("%v, %v", names, err)
+	}
+}

@@ -9,8 +9,8 @@ import (
 )
 
 type logsOptions struct {
-	follow, json bool
-	attempt      int
+	follow, json, api bool
+	attempt           int
 }
 
 // NewCmdLogs makes the command.
@@ -29,17 +29,24 @@ Without a terminal only steps and failures are shown; --verbose shows all.
 For a standalone sandbox it shows with times what started and ended, what the
 network refused, and what its guest program reports, such as why it ended;
 --verbose also shows skipped steps. --json prints the guest's lines as they are,
-'inspect --history' what was done to the sandbox, 'attach' a command's output.`,
-		Example: "  sandbox-agent logs T-A1B2C3D4\n  sandbox-agent logs -f A1B2\n  sandbox-agent logs dev",
+'inspect --history' what was done to the sandbox, 'attach' a command's output.
+
+--api shows the calls of the model gateway, without their content: time, model,
+tokens, status and cost. Those of a sandbox can also be read after 'down'.`,
+		Example: "  sandbox-agent logs T-A1B2C3D4\n  sandbox-agent logs -f A1B2\n  sandbox-agent logs dev\n  sandbox-agent logs --api dev",
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], f) },
 	}
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "follow until the end, and collect the result")
 	cmd.Flags().IntVar(&o.attempt, "attempt", 0, "number of an earlier attempt (default: the last)")
+	cmd.Flags().BoolVar(&o.api, "api", false, "show the calls of the model gateway")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON lines")
 	return cmd
 }
 
 func (o *logsOptions) do(ctx context.Context, id string, f *cmdutil.Factory) error {
+	if o.api {
+		return o.calls(ctx, f, id)
+	}
 	sb, done, err := f.Sandboxes().Either(ctx, id)
 	if err != nil {
 		return err

@@ -1,0 +1,53 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	maxCalls  = 32 << 20         // bytes
+	callsTime = 10 * time.Second // bounds copying them out of a box
+)
+
+// ModelCalls returns the calls of the model gateway of a box, also of a removed one: a JSON document per line with time, model,
+// tokens and status, without content and keys.
+func (m *Manager) ModelCalls(ctx context.Context, name string) ([]byte, error) {
+	if err := checkName("sandbox", name); err != nil {
+		return nil, err
+	}
+	in, err := m.creator.find(ctx, name)
+	if err == nil {
+		err = in.keepCalls(ctx)
+	}
+	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrUnavailable) {
+		return nil, err
+	}
+	if m.creator.state == "" {
+		return nil, errNoState
+	}
+	return m.creator.kept.Calls(name)
+}
+
+// keepCalls copies the calls of a box's model gateway to the state directory, where they survive the box.
+func (in *instance) keepCalls(ctx context.Context) error {
+	r, id := in.at()
+	c, ok := r.(runtime.OutCopier)
+	if s := in.spec; !ok || id == "" || in.foreign || in.c.state == "" || s.Runtime != RuntimeBox || s.Lifetime == LifetimeEphemeral {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callsTime)
+	defer cancel()
+	b, err := runtime.ReadFile(ctx, c, id, workorder.OutDir+"/"+workorder.ModelCallsFile, maxCalls)
+	if err != nil {
+		if errors.Is(err, runtime.ErrNotFound) { // without a gateway there is no file
+			return nil
+		}
+		return public(err)
+	}
+	return in.c.kept.AddCalls(in.spec.Name, b)
+}
