@@ -38,8 +38,8 @@ const maxModelCalls = 32 << 20
 
 // ModelCalls returns the calls of the model gateway of a task's attempt, or of a sandbox, which may be gone; raw has them as
 // they were written, a JSON document per line. attempt is for tasks; 0 is the last one.
-func (e *Env) ModelCalls(ctx context.Context, name string, attempt int) (calls []ModelCall, raw []byte, err error) {
-	if raw, err = e.rawCalls(ctx, name, attempt); err != nil {
+func ModelCalls(ctx context.Context, e *Env, name string, attempt int) (calls []ModelCall, raw []byte, err error) {
+	if raw, err = rawCalls(ctx, e, name, attempt); err != nil {
 		return nil, nil, err
 	}
 	for line := range bytes.Lines(raw) {
@@ -51,7 +51,7 @@ func (e *Env) ModelCalls(ctx context.Context, name string, attempt int) (calls [
 	return calls, raw, nil
 }
 
-func (e *Env) rawCalls(ctx context.Context, name string, attempt int) ([]byte, error) {
+func rawCalls(ctx context.Context, e *Env, name string, attempt int) ([]byte, error) {
 	if sandbox.ValidName(name) {
 		m, err := e.Manager(false)
 		if err != nil {

@@ -16,7 +16,7 @@ func (o *logsOptions) calls(ctx context.Context, f *cmdutil.Factory, name string
 	if o.follow {
 		return app.Usagef("--api and --follow cannot be combined")
 	}
-	all, raw, err := f.ModelCalls(ctx, name, o.attempt)
+	all, raw, err := app.ModelCalls(ctx, &f.Env, name, o.attempt)
 	if err != nil {
 		return err
 	}
