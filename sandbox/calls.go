@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -50,4 +51,29 @@ func (in *instance) keepCalls(ctx context.Context) error {
 		return public(err)
 	}
 	return in.c.kept.AddCalls(in.spec.Name, b)
+}
+
+// RenewKeys reads the keys of models again and passes them to a running box, whose later requests use them. It does nothing
+// for another sandbox.
+func (sb *Sandbox) RenewKeys(ctx context.Context) error {
+	in, s := sb.in, sb.Spec()
+	if s.Runtime != RuntimeBox || s.Box == nil || in.c.secrets == nil {
+		return nil
+	}
+	got, err := in.c.secrets(ctx, s)
+	if err != nil {
+		return err
+	}
+	keys := map[string]string{}
+	for _, r := range s.Box.Gateway.Routes {
+		for _, name := range r.Keys {
+			if v := got.Values[name]; v != "" {
+				keys[name] = v
+			}
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	return in.useAsItIs(ctx, func(c *wireclient.Client) error { return c.SetKeys(ctx, keys) })
 }

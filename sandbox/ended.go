@@ -65,7 +65,7 @@ func (cr *creator) noteEnd(ctx context.Context, name string) {
 		}
 	}
 	if last := cr.lastStates()[name]; last.Runs() {
-		in.note(sandboxstore.Event{Event: sandboxstore.EventEnded, Detail: in.whyEnded(ctx, last.At)})
+		in.note(sandboxstore.Event{Event: sandboxstore.EventEnded, Detail: whyEnded(ctx, in, last.At)})
 	}
 }
 
@@ -73,7 +73,7 @@ func (cr *creator) noteEnd(ctx context.Context, name string) {
 const guestEnds = "the sandbox ends: "
 
 // whyEnded says how a sandbox ended since a time, as far as its guest or its runtime knows.
-func (in *instance) whyEnded(ctx context.Context, since time.Time) string {
+func whyEnded(ctx context.Context, in *instance, since time.Time) string {
 	r, id := in.at()
 	if id == "" {
 		return "removed from outside"

@@ -48,6 +48,9 @@ const (
 	// PathNetwork, by GET, returns the current Network policy; PUT replaces it at once. A guest that does not enforce
 	// the network itself answers CodeUnsupported.
 	PathNetwork = "/v1/network"
+	// PathKeys, by PUT with Keys, replaces values of keys of models at once. A guest without a gateway to models answers
+	// CodeUnsupported.
+	PathKeys = "/v1/keys"
 	// PathNested, by POST, creates a nested sandbox: the body goes to its guest and the answer comes from its guest, each as a stream of
 	// this API. The end of the body ends the nested sandbox. When the answer ends, all processes and files of the nested sandbox are
 	// gone, unless TrailerError has an error. A guest without nested sandboxes answers CodeUnsupported.
@@ -217,6 +220,11 @@ type Stats struct {
 	MemoryLimit int64 `json:"memory_limit"`
 	Processes   int64 `json:"processes"`
 	CPUMicros   int64 `json:"cpu_us"`
+}
+
+// Keys are values of keys of models.
+type Keys struct {
+	Values map[string]string `json:"values"` // by the names of their secrets
 }
 
 // NetworkPolicy is a network policy.

@@ -23,7 +23,7 @@ const (
 
 func (c *call) answer(resp *http.Response) *refusal {
 	c.line.Status = resp.StatusCode
-	c.line.Upstream = clean(c.m.mask.String(firstOf(resp.Header, "Request-Id", "X-Request-Id")))
+	c.line.Upstream = clean(c.m.mask.Load().String(firstOf(resp.Header, "Request-Id", "X-Request-Id")))
 	if resp.StatusCode < 200 {
 		return &refusal{
 			status: http.StatusBadGateway, kind: "broken", text: fmt.Sprintf("the model's server %s does not answer in HTTP", c.route.base.Host),
@@ -32,7 +32,7 @@ func (c *call) answer(resp *http.Response) *refusal {
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
 		at := "elsewhere"
 		if u, err := url.Parse(resp.Header.Get("Location")); err == nil && u.Host != "" {
-			at = "to " + clean(c.m.mask.String(u.Host))
+			at = "to " + clean(c.m.mask.Load().String(u.Host))
 		}
 		return &refusal{
 			status: http.StatusBadGateway, kind: "redirect",
@@ -47,11 +47,11 @@ func (c *call) answer(resp *http.Response) *refusal {
 	h := c.client.w.Header()
 	for name, values := range resp.Header {
 		if slices.Contains(hop, name) || name == "Set-Cookie" || name == "Alt-Svc" || override.MatchString(name) ||
-			c.m.mask.String(name) != name {
+			c.m.mask.Load().String(name) != name {
 			continue
 		}
 		for _, v := range values {
-			h.Add(name, c.m.mask.String(v))
+			h.Add(name, c.m.mask.Load().String(v))
 		}
 	}
 	if c.cost != nil && resp.StatusCode < 300 {

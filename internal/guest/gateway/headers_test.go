@@ -46,7 +46,7 @@ func TestHeaders(t *testing.T) {
 	}
 	for k, values := range got {
 		for _, v := range append(slices.Clone(values), k) {
-			if k != "X-Api-Key" && b.mask.String(v) != v || strings.Contains(v, placeholderPrefix) {
+			if k != "X-Api-Key" && b.mask.Load().String(v) != v || strings.Contains(v, placeholderPrefix) {
 				t.Errorf("%s: %q", k, v)
 			}
 		}
@@ -108,5 +108,31 @@ func TestNoOverride(t *testing.T) {
 	}
 	if got := forwarded(h, func(string) bool { return false }); len(got) != want {
 		t.Errorf("%v", got)
+	}
+}
+
+// A rotated key is that of the next request, and its client notices nothing; neither key is in an answer.
+func TestSetKeys(t *testing.T) {
+	t.Parallel()
+	const rotated = "sk-ant-rotated-0123456789"
+	b := newBench(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"keys":["`+realAnthropic+`","`+rotated+`"]}`)
+	}, nil)
+	placeholder := b.env["ANTHROPIC_API_KEY"]
+	for _, bad := range []string{"", "a\nb"} {
+		if err := b.SetKeys(map[string]string{"ANTHROPIC_API_KEY": bad}); err == nil {
+			t.Errorf("%q is a key", bad)
+		}
+	}
+	if err := b.SetKeys(map[string]string{"ANTHROPIC_API_KEY": rotated, "OTHER": "x"}); err != nil {
+		t.Fatal(err)
+	}
+	status, body, _ := b.do("POST", "/anthropic/v1/messages", ask1, map[string]string{"X-Api-Key": placeholder})
+	if status != 200 || strings.Contains(body, realAnthropic) || strings.Contains(body, rotated) {
+		t.Errorf("%d %s", status, body)
+	}
+	if got := b.seen[len(b.seen)-1].Header.Get("X-Api-Key"); got != rotated {
+		t.Errorf("the server got %q", got)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
@@ -64,7 +65,7 @@ type limits struct {
 // Models gives the agent access to its models. It is safe for concurrent use.
 type Models struct {
 	log    *slog.Logger
-	mask   *redact.Set
+	mask   atomic.Pointer[redact.Set]
 	routes map[string]*route
 	prices pricer
 	budget *budget
@@ -79,6 +80,8 @@ type Models struct {
 	outage   outage
 
 	mu      sync.Mutex
+	masked  map[string]string // values that answers must not have, by name; also former ones
+	former  int
 	stopped bool           // no request may begin
 	busy    sync.WaitGroup // requests; mu is held when one is added
 
@@ -92,7 +95,7 @@ type Models struct {
 type route struct {
 	api  workorder.ModelAPI
 	base *url.URL // without a version at the end of its path
-	keys keyring
+	keys atomic.Pointer[keyring]
 }
 
 // NewModels creates the gateway with a placeholder for every key. Env works from here on.
@@ -136,9 +139,12 @@ func NewModels(c ModelsConfig) (*Models, error) {
 		for _, name := range r.Keys {
 			keys[name] = c.Secrets[name]
 		}
-		m.routes[string(r.API)] = &route{api: r.API, base: base, keys: ring}
+		rt := &route{api: r.API, base: base}
+		rt.keys.Store(&ring)
+		m.routes[string(r.API)] = rt
 	}
-	m.mask = redact.Named(keys)
+	m.masked = keys
+	m.mask.Store(redact.Named(keys))
 	m.client = &http.Transport{
 		Proxy:               http.ProxyFromEnvironment, // loopback is never proxied
 		DialContext:         (&net.Dialer{Timeout: dialTime}).DialContext,
@@ -146,6 +152,28 @@ func NewModels(c ModelsConfig) (*Models, error) {
 		MaxResponseHeaderBytes: maxHeader, DisableCompression: true, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 16,
 	}
 	return m, nil
+}
+
+// SetKeys replaces the values of keys by their names, for the requests that begin from here on. Names of other secrets have no effect.
+func (m *Models) SetKeys(values map[string]string) error {
+	for name, value := range values {
+		if !validKey(value) {
+			return fmt.Errorf("the secret %s is empty or has line breaks: it cannot be a key of a model", name)
+		}
+	}
+	// Answers of running requests may still name a former key.
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.former++
+	for name, value := range values {
+		m.masked[fmt.Sprintf("%s_%d", name, m.former)] = value
+	}
+	m.mask.Store(redact.Named(m.masked))
+	for _, r := range m.routes {
+		next := r.keys.Load().with(values)
+		r.keys.Store(&next)
+	}
+	return nil
 }
 
 // Start listens on a free port of loopback. Stop must be called.
@@ -174,7 +202,7 @@ func (m *Models) Start(ctx context.Context) error {
 func (m *Models) Env() map[string]string {
 	env := map[string]string{}
 	for name, r := range m.routes {
-		maps.Copy(env, r.keys.vars)
+		maps.Copy(env, r.keys.Load().vars)
 		if m.addr == "" {
 			continue
 		}

@@ -203,7 +203,7 @@ func (c *call) count(meter *meter, b []byte) {
 
 // record writes the counts so far into the budget and the audit.
 func (c *call) record(r *usageState) {
-	model := c.m.mask.String(r.model) // text from a server
+	model := c.m.mask.Load().String(r.model) // text from a server
 	price, ok := c.m.prices.find(model, c.ask.model)
 	var cost *float64
 	why := fmt.Sprintf("the price of the model %q is unknown", clean(firstText(model, c.ask.model)))
@@ -278,7 +278,7 @@ func (c *call) estimate(r *usageState) {
 		seen.input = c.promptTokens()
 	}
 	c.record(&seen)
-	price, ok := c.m.prices.find(c.m.mask.String(r.model), c.ask.model)
+	price, ok := c.m.prices.find(c.m.mask.Load().String(r.model), c.ask.model)
 	if !ok {
 		return // the budget has recorded that the cost is unknown
 	}
@@ -328,7 +328,7 @@ func (c *call) requestBytes(b []byte) {
 	if !ok {
 		return
 	}
-	price, ok := c.m.prices.find(c.m.mask.String(r.model), asked)
+	price, ok := c.m.prices.find(c.m.mask.Load().String(r.model), asked)
 	if !ok {
 		return // the cost is still unknown: the reserve stays
 	}

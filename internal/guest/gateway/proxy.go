@@ -33,7 +33,7 @@ func (m *Models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		line: line{Time: time.Now(), Method: clean(r.Method), Path: clean(raw), CostUSD: new(0.0)},
 	}
 	c.client = client{w: w, conn: http.NewResponseController(w), limit: m.limits.write}
-	c.client.masked = m.mask.Writer(&c.client)
+	c.client.masked = m.mask.Load().Writer(&c.client)
 	defer func() {
 		c.line.BytesOut = c.client.sent
 		m.audit.write(&c.line)
@@ -90,7 +90,7 @@ func (c *call) serve(raw string) *refusal {
 	c.ask = ask{api: c.route.api, op: op, path: path}
 	header := forwarded(c.r.Header, c.secret)
 	if !op.open {
-		if err := c.route.keys.put(c.r.Header, header); err != nil {
+		if err := c.route.keys.Load().put(c.r.Header, header); err != nil {
 			return &refusal{status: http.StatusUnauthorized, kind: "no_key", text: err.Error()}
 		}
 	}
@@ -127,7 +127,7 @@ func (c *call) serve(raw string) *refusal {
 }
 
 func (c *call) secret(s string) bool {
-	return strings.Contains(s, placeholderPrefix) || c.m.mask.String(s) != s
+	return strings.Contains(s, placeholderPrefix) || c.m.mask.Load().String(s) != s
 }
 
 func (c *call) notFound(why string) *refusal {
@@ -240,7 +240,7 @@ func (c *call) forward(header http.Header) *refusal {
 			c.broken = true
 			return nil
 		}
-		text := c.m.mask.String(err.Error())
+		text := c.m.mask.Load().String(err.Error())
 		c.m.log.Warn("forward to a model", "api", c.route.api, "error", text)
 		no := &refusal{
 			status: http.StatusBadGateway, kind: "unreachable", text: fmt.Sprintf("the model's server %s is unreachable: %s", base.Host, text),

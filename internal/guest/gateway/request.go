@@ -245,19 +245,21 @@ func newPlaceholder() string {
 	return placeholderPrefix + hex.EncodeToString(b[:])
 }
 
-// keyring has the keys of one route by placeholder.
+// keyring has the keys of one route by placeholder. It does not change.
 type keyring struct {
 	// vars maps the route's variables to their placeholders.
 	vars map[string]string
 	keys map[string]string
 }
 
+func validKey(value string) bool { return value != "" && !strings.ContainsAny(value, "\r\n\x00") }
+
 // newKeyring makes a placeholder for each key, under its name or the API's usual one; also for a route without keys.
 func newKeyring(r workorder.ModelRoute, secrets map[string]string) (keyring, error) {
 	k := keyring{vars: map[string]string{}, keys: map[string]string{}}
 	for _, name := range r.Keys {
 		value := secrets[name]
-		if value == "" || strings.ContainsAny(value, "\r\n\x00") {
+		if !validKey(value) {
 			return keyring{}, fmt.Errorf("model gateway: the secret %s is empty or has line breaks: it cannot be a key of %s", name, r.API)
 		}
 		p := newPlaceholder()
@@ -272,6 +274,17 @@ func newKeyring(r workorder.ModelRoute, secrets map[string]string) (keyring, err
 		k.vars[usual[0]] = k.vars[r.Keys[0]]
 	}
 	return k, nil
+}
+
+// with returns the keyring with other values of the keys with these names; the placeholders stay.
+func (k keyring) with(values map[string]string) keyring {
+	keys := maps.Clone(k.keys)
+	for name, value := range values {
+		if p := k.vars[name]; keys[p] != "" {
+			keys[p] = value
+		}
+	}
+	return keyring{vars: k.vars, keys: keys}
 }
 
 // places are the headers in which clients send a key.

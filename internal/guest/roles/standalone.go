@@ -70,13 +70,17 @@ func (s *standaloneServer) config() wireserver.Config {
 	}
 	o := s.parts.order.Standalone
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
-	return wireserver.Config{
+	c := wireserver.Config{
 		User: user, Dir: workorder.Workspace, Home: workorder.SandboxHome, Env: s.parts.task.Environ(),
 		Self: "/proc/self/exe", Reap: []string{"reap"}, Files: []string{"files"}, FilesAs: u, OOMKills: s.parts.groups.OOMKills,
 		OrphanGuard: guard,
 		Network:     s.parts.network(),
 		IdleTimeout: ms(o.IdleTimeoutMS), TTL: ms(o.TTLMS), OwnerTimeout: ms(o.OwnerTimeoutMS),
 	}
+	if s.parts.models != nil {
+		c.SetKeys = s.parts.models.SetKeys
+	}
+	return c
 }
 
 // listen creates a socket that only root can reach: its directory is root's.

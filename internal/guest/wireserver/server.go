@@ -48,6 +48,8 @@ type Config struct {
 	Network PolicyControl
 	// Proxy accepts connections that the host serves by PathProxied; nil if the sandbox has no proxy.
 	Proxy net.Listener
+	// SetKeys replaces values of keys of models by their names; nil without a gateway to models.
+	SetKeys func(values map[string]string) error
 	// StartNested starts a nested sandbox; nil if the guest does not support it. ctx bounds the creation.
 	StartNested func(ctx context.Context) (Nested, error)
 	// OrphanGuard detects and kills abandoned processes that fill the sandbox.
@@ -108,6 +110,7 @@ func New(c Config) *Server {
 		"GET " + wire.PathStats:       s.stats,
 		"GET " + wire.PathNetwork:     s.network,
 		"PUT " + wire.PathNetwork:     s.setNetwork,
+		"PUT " + wire.PathKeys:        s.setKeys,
 		"POST " + wire.PathNested:     s.nested,
 		"POST " + wire.PathAlive:      s.alive,
 		"POST " + wire.PathStop:       s.stop,
@@ -214,6 +217,20 @@ func (s *Server) setNetwork(_ http.ResponseWriter, r *http.Request) error {
 }
 
 var errNoNetwork = &wire.Error{Code: wire.CodeUnsupported, Text: "the guest does not control this sandbox's network"}
+
+func (s *Server) setKeys(_ http.ResponseWriter, r *http.Request) error {
+	if s.config.SetKeys == nil {
+		return &wire.Error{Code: wire.CodeUnsupported, Text: "this sandbox has no gateway to models"}
+	}
+	var k wire.Keys
+	if err := decode(r, &k); err != nil {
+		return err
+	}
+	if err := s.config.SetKeys(k.Values); err != nil {
+		return &wire.Error{Code: wire.CodeBadRequest, Text: err.Error()}
+	}
+	return nil
+}
 
 func (s *Server) nested(w http.ResponseWriter, r *http.Request) error {
 	if s.config.StartNested == nil {

@@ -388,6 +388,11 @@ func (c *Client) SetNetwork(ctx context.Context, n wire.NetworkPolicy) error {
 	return c.call(ctx, http.MethodPut, wire.PathNetwork, n)
 }
 
+// SetKeys replaces values of keys of models immediately.
+func (c *Client) SetKeys(ctx context.Context, values map[string]string) error {
+	return c.call(ctx, http.MethodPut, wire.PathKeys, wire.Keys{Values: values})
+}
+
 // Alive sends the owner's keep-alive signal.
 func (c *Client) Alive(ctx context.Context) error {
 	return c.call(ctx, http.MethodPost, wire.PathAlive, nil)

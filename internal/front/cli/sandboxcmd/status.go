@@ -143,7 +143,8 @@ func NewCmdResume(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "resume SANDBOX...", Short: "Start stopped sandboxes again",
 		Long: `Starts sandboxes that were stopped or ended by --idle or --ttl, with their files.
-Any command in a sandbox does the same.`,
+Any command in a sandbox does the same. Of a running sandbox it reads the keys of
+models again, and the gateway uses them from then on.`,
 		Example:           "  sandbox-agent resume dev",
 		Args:              cmdutil.Each(cmdutil.SomeSandboxes, app.CheckSandbox),
 		ValidArgsFunction: f.CompleteSandboxes(true),
@@ -169,6 +170,9 @@ func resume(ctx context.Context, f *cmdutil.Factory, name string, asJSON bool) e
 		return app.SandboxError(err)
 	}
 	f.Sandboxes().NoteRecreated(sb)
+	if err := sb.RenewKeys(ctx); err != nil {
+		return app.SandboxError(err)
+	}
 	return f.Done(asJSON, sb.Info(), "%s runs", name)
 }
 
