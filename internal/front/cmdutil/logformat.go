@@ -2,7 +2,6 @@ package cmdutil
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -105,8 +104,8 @@ func (w *jsonLines) line(line []byte) error {
 	case line[0] == '{' && json.Valid(line):
 		_, err := w.out.Write(append(bytes.Clone(line), '\n'))
 		return err
-	case p != nil && p.level > slog.LevelInfo:
-		w.log.Log(context.Background(), p.level, text.Clean(strings.TrimPrefix(string(line), p.text)))
+	case p != nil && p.log != nil:
+		p.log(w.log, text.Clean(strings.TrimPrefix(string(line), p.text)))
 	default:
 		w.log.Info(text.Clean(string(line)))
 	}
@@ -115,12 +114,12 @@ func (w *jsonLines) line(line []byte) error {
 
 // prefix is how a message begins.
 type prefix struct {
-	text  string
-	level slog.Level
+	text string
+	log  func(l *slog.Logger, msg string, args ...any) // nil to keep the text as it is
 }
 
 var prefixes = []prefix{
-	{"error: ", slog.LevelError}, {"warning: ", slog.LevelWarn}, {"hint: ", slog.LevelInfo}, {"note: ", slog.LevelInfo},
+	{"error: ", (*slog.Logger).Error}, {"warning: ", (*slog.Logger).Warn}, {"hint: ", nil}, {"note: ", nil},
 }
 
 func prefixed(line []byte) *prefix {

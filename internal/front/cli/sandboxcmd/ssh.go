@@ -141,7 +141,9 @@ func (o *sshOptions) do(ctx context.Context, f *cmdutil.Factory, name string, re
 			defer func() { _ = term.Restore(int(in.Fd()), before) }() // of a client that was killed
 		}
 	}
-	p, err := proc.Start(ctx, proc.Spec{Argv: argv, Env: os.Environ(), Stdin: f.Stdin, Stdout: f.Stdout, Stderr: f.CommandStderr(), Grace: clientGrace})
+	p, err := proc.Start(ctx, proc.Spec{
+		Argv: argv, Env: os.Environ(), Stdin: f.Stdin, Stdout: f.Stdout, Stderr: f.CommandStderr(), Grace: clientGrace,
+	})
 	if proc.Missing(err) == argv[0] {
 		return exiterr.New(workorder.ExitGeneral, err, "install OpenSSH's client (`sudo apt install openssh-client`); `sandbox-agent shell "+name+
 			"` needs none")
