@@ -3,6 +3,7 @@ package companion
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 
 const (
 	standbyLock     = "standby.lock" // in the state directory; there once standbys were kept
+	standbyTemp     = "standby-"     // and the owner, in the state directory
 	standbyLockTime = 5 * time.Second
 	ownerPoll       = time.Second
 )
@@ -112,10 +114,24 @@ func (s Standbys) Remove(ctx context.Context, b runtime.Instance) error {
 	return s.Engine.Remove(ctx, b.ID)
 }
 
+// TempDir is the owner's directory for files that it gives to boxes. It is removed with its boxes.
+func (s Standbys) TempDir(owner string) string {
+	return filepath.Join(s.Dir, standbyTemp+hex.EncodeToString([]byte(owner)))
+}
+
+// DeadTemps lists the directories of owners that have died.
+func (s Standbys) DeadTemps() []string {
+	dirs, _ := filepath.Glob(filepath.Join(s.Dir, standbyTemp+"*")) // its only error is a bad pattern
+	return slices.DeleteFunc(dirs, func(dir string) bool {
+		owner, err := hex.DecodeString(strings.TrimPrefix(filepath.Base(dir), standbyTemp))
+		return err != nil || lives(string(owner))
+	})
+}
+
 // RemoveAll removes the waiting boxes of an owner.
 func (s Standbys) RemoveAll(ctx context.Context, owner string) error {
 	boxes, err := s.Engine.Instances(ctx, map[string]string{workorder.LabelStandbyOwner: owner})
-	errs := []error{err}
+	errs := []error{err, os.RemoveAll(s.TempDir(owner))}
 	for _, b := range boxes {
 		if b.Waits() {
 			errs = append(errs, s.Remove(ctx, b))
@@ -133,18 +149,23 @@ func (s Standbys) RemoveDead(ctx context.Context, stateOwner string) error {
 			errs = append(errs, s.Remove(ctx, b))
 		}
 	}
+	for _, dir := range s.DeadTemps() {
+		errs = append(errs, os.RemoveAll(dir))
+	}
 	return errors.Join(errs...)
 }
 
 // Kept reports whether the process that keeps a standby lives.
-func Kept(b runtime.Instance) bool {
+func Kept(b runtime.Instance) bool { return lives(b.Labels[workorder.LabelStandbyOwner]) }
+
+func lives(owner string) bool {
 	var p statedir.Process
-	return json.Unmarshal([]byte(b.Labels[workorder.LabelStandbyOwner]), &p) == nil && p.Alive()
+	return json.Unmarshal([]byte(owner), &p) == nil && p.Alive()
 }
 
 // outlive removes the standbys of an owner after its end, however it ended.
 func outlive(ctx context.Context, s Standbys, owner string) error {
-	for Kept(runtime.Instance{Labels: map[string]string{workorder.LabelStandbyOwner: owner}}) {
+	for lives(owner) {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

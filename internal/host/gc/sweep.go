@@ -116,6 +116,9 @@ func (c *Collector) Run(ctx context.Context) ([]runtime.GCAction, error) {
 			c.removeOrphans(ctx, b)
 		}
 	}
+	for _, dir := range (companion.Standbys{Dir: c.Store.Dir()}).DeadTemps() {
+		c.do(ctx, runtime.GCRemoveFiles, dir, func(context.Context) error { return os.RemoveAll(dir) })
+	}
 	for _, id := range c.Store.Unbegun(time.Now().Add(-runtime.NeverStarted)) {
 		c.do(ctx, runtime.GCForgetTask, id, func(context.Context) error { return c.Store.RemoveUnbegun(id) })
 	}

@@ -252,8 +252,8 @@ func (k *StandbyOwner) boot(ctx context.Context) (err error) {
 		return err
 	}
 	if p.bundle != nil {
-		dir, err := os.MkdirTemp("", "sandbox-agent-standby-")
-		if err != nil {
+		dir := k.standbys().TempDir(k.label)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
 		defer os.RemoveAll(dir)

@@ -2,7 +2,10 @@ package launch_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -222,9 +225,20 @@ func TestStandbyOwnerRemovesThoseOfDeadOnes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	all := companion.Standbys{Dir: f.Store.Dir()}
+	temp := all.TempDir(`{"pid":2,"start":"0"}`)
+	if err := os.MkdirAll(temp, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if list := all.DeadTemps(); len(list) != 1 {
+		t.Error(list)
+	}
 	stop := f.standBy(t, 1, func(*job.Job) {})
 	if b := f.waiting(t, 1)[0]; b.ID == dead {
 		t.Error("it is kept")
+	}
+	if _, err := os.Stat(temp); !errors.Is(err, fs.ErrNotExist) {
+		t.Error("its files are kept:", err)
 	}
 	stop()
 	if n := f.fake.Count(); n != 0 {

@@ -20,6 +20,7 @@ const (
 	GCRemoveBox    GCKind = "remove box"    // an ended box that is not kept
 	GCForgetTask   GCKind = "forget task"   // one that never began
 	GCEndCompanion GCKind = "end companion" // of an ended task
+	GCRemoveFiles  GCKind = "remove files"  // of a killed command
 	GCRemoveVolume GCKind = "remove volume" // without a container
 	GCRemoveImage  GCKind = "remove image"
 )
