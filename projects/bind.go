@@ -22,6 +22,15 @@ func bind(p *Project) {
 	}
 	p.Repo = git.AbsRepoFrom(r.Get("repo").Str(), p.Dir, p.options.Home)
 	p.Branch = r.Get("branch").Str()
+	p.Repos = nil
+	for _, f := range r.Get("repos").Entries() {
+		repo := workorder.OrderRepo{Name: f.Name, Repo: f.Text}
+		if f.Schema.Kind != yamlkeys.Text {
+			repo.Repo, repo.Branch, repo.Repository = f.Get("repo").Str(), f.Get("branch").Str(), f.Get("forge_name").Str()
+		}
+		repo.Repo = git.AbsRepoFrom(repo.Repo, p.Dir, p.options.Home)
+		p.Repos = append(p.Repos, repo)
+	}
 	p.Supabase = r.Get("supabase").Bool()
 	p.Browser = r.Get("browser").Bool()
 	p.Services = bindServices(r.Get("services"))

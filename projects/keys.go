@@ -114,6 +114,11 @@ func definition() *schema {
 			Kind: yamlkeys.Text, Doc: "Base branch the work starts from. Default: the repository's default branch.",
 			Check: checkBranch, Examples: []string{"main"},
 		}},
+		{Name: "repos", Slips: []string{"repositories"}, Schema: &schema{
+			Kind: yamlkeys.Mapping, Doc: "Further repositories of a task, each at /workspace/NAME, with a branch and a pull request of its own. " +
+				"Standalone sandboxes take theirs from `up --repo NAME=REPO`.",
+			Names: workorder.ValidRepoName, NamesRule: "letters, digits, dot, dash and _, at most 63, a letter or digit first", Item: furtherRepo(),
+		}},
 		{Name: "supabase", Schema: &schema{
 			Kind: yamlkeys.Boolean, Def: "false",
 			Doc: "Start a complete local Supabase stack in the sandbox and export DATABASE_URL and the rest.",
@@ -341,6 +346,24 @@ func briefing() *schema {
 }
 
 // agent is a harness under another name.
+func furtherRepo() *schema {
+	repo := &schema{
+		Kind: yamlkeys.Text, Doc: "An https or ssh URL, user@host:path, or a directory (relative to this file).", Check: checkRepo,
+		Examples: []string{"https://github.com/myorg/my-api"},
+	}
+	return &schema{Kind: yamlkeys.Object, Doc: "The repository, or a mapping.", Alt: repo, Keys: []key{
+		{Name: "repo", Required: true, Slips: []string{"repository", "git", "url"}, Schema: repo},
+		{Name: "branch", Slips: []string{"base"}, Schema: &schema{
+			Kind: yamlkeys.Text, Doc: "Base branch the work starts from. Default: the repository's default branch.", Check: checkBranch,
+			Examples: []string{"main"},
+		}},
+		{Name: "forge_name", Schema: &schema{
+			Kind: yamlkeys.Text, Doc: "owner/name on the forge of pr.api_url, if it differs from the repository's path, as pr.repository.",
+			Pattern: ownerName, Rule: "owner/name", Examples: []string{"myorg/my-api"},
+		}},
+	}}
+}
+
 func agent() *schema {
 	s := harness()
 	s.Doc, s.Def = "Its program: the name of a harness, or a mapping as of harness.", ""

@@ -147,6 +147,10 @@ func TestEverything(t *testing.T) {
 				{API: workorder.APIOpenAI, BaseURL: "https://models.example/v1"},
 			},
 		}, Limits: workorder.Limits{MemoryBytes: 3 << 29, CPUs: 1.5, PIDs: 4096, DiskBytes: 20 << 30}},
+		Repos: []workorder.OrderRepo{
+			{Name: "api", Repo: "https://github.com/myorg/my-api", CloneURL: "https://github.com/myorg/my-api"},
+			{Name: "web", Repo: "/web", Branch: "develop", Repository: "myorg/my-web"},
+		},
 		Validate: []workorder.Check{{Name: "zeta", Run: "make z"}, {Name: "alpha", Run: "make a"}, {Name: "mid", Run: "make m"}},
 		Dev: &workorder.Dev{
 			Command: "npm run dev", Port: 3000, ReadyPath: "/health", Pages: []string{"/", "/login?next=/"},

@@ -23,6 +23,7 @@ type Project struct {
 	Description string // one line about the project
 	Repo        string // a URL, or an absolute path
 	Branch      string
+	Repos       []workorder.OrderRepo // without CloneURL
 	Supabase    bool
 	Browser     bool // the boxes have one even without Dev
 	Services    []workorder.Service
@@ -260,15 +261,23 @@ func (p *Project) Order(in OrderInput) (workorder.Order, error) {
 	if p.Transport() == TransportHTTP || p.Transport() == TransportSSH {
 		o.CloneURL = p.Repo
 	}
-	checked := o
-	if checked.CloneURL == "" {
-		// Known only when the repository is served; the rest is checked now.
-		checked.CloneURL = o.Repo
-	}
+	o.Repos = p.OrderRepos()
+	checked := o.Served()
 	if err := checked.Check(); err != nil {
 		return workorder.Order{}, err
 	}
 	return o, nil
+}
+
+// OrderRepos returns the further repositories. CloneURL is empty for local ones; their server fills it in.
+func (p *Project) OrderRepos() []workorder.OrderRepo {
+	repos := slices.Clone(p.Repos)
+	for i := range repos {
+		if t, _ := git.RepoTransport(repos[i].Repo); t != TransportLocal { // checked when it was read
+			repos[i].CloneURL = repos[i].Repo
+		}
+	}
+	return repos
 }
 
 // InvalidError is a project file with problems.

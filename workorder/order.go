@@ -47,6 +47,8 @@ type Order struct {
 	// Branch is the base: a branch, a tag or a commit id, tried in this order. Empty means the remote's default branch.
 	Branch       string `json:"branch"`
 	TargetBranch string `json:"target_branch"` // the task's branch: agent/<task id>-<slug>
+	// Repos are further repositories that the task may change. A rebase leaves them alone.
+	Repos []OrderRepo `json:"repos,omitempty"`
 
 	Validate []Check `json:"validate,omitempty"`
 	Dev      *Dev    `json:"dev,omitempty"`
@@ -179,6 +181,8 @@ type Envelope struct {
 	Order   Order             `json:"order"`
 	Secrets map[string]string `json:"secrets,omitempty"`
 	Git     *GitCredential    `json:"git,omitempty"`
+	// RepoGit has the credentials of Order.Repos by name.
+	RepoGit map[string]*GitCredential `json:"repo_git,omitempty"`
 	// ForgeToken opens the pull request; "" means that App does, or that there is none.
 	ForgeToken string `json:"forge_token,omitempty"`
 	// App creates and renews tokens; nil if there is none, or a user's token takes precedence.
@@ -296,6 +300,7 @@ func (o *Order) Check() error {
 	if o.Repo != "" {
 		o.checkRepo(&p)
 	}
+	o.checkRepos(&p)
 	p.require(o.Harness.Name != "" || o.Mode == ModeStandalone, "harness is missing")
 	o.checkSpec(&p)
 	if o.MaxBudgetUSD != nil {

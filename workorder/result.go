@@ -37,6 +37,8 @@ type Result struct {
 	HeadSHA    string   `json:"head_sha"`
 	Pushed     bool     `json:"pushed"`
 	Commits    []Commit `json:"commits"`
+	// Repos are the outcomes in further repositories. The fields above are about Repo alone.
+	Repos []RepoResult `json:"repos,omitempty"`
 	// Changes has the files of the newest commits by SHA, at most MaxChanges of each.
 	Changes      map[string][]FileChange `json:"changes"`
 	PastAttempts []PastAttempt           `json:"earlier"` // has the attempts before this one, oldest first

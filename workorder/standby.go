@@ -59,9 +59,12 @@ func (s *Standby) check() error {
 	return errors.Join(p.errs...)
 }
 
-// TrustedHosts returns the servers that boot talks to: that of the repository and those of models.
+// TrustedHosts returns the servers that boot talks to: those of repositories and of models.
 func TrustedHosts(o *Order) []string {
 	hosts := []string{HostOf(o.CloneURL)}
+	for i := range o.Repos {
+		hosts = append(hosts, HostOf(o.Repos[i].CloneURL))
+	}
 	for _, r := range o.Gateway.Routes {
 		hosts = append(hosts, HostOf(r.BaseURL))
 	}

@@ -32,8 +32,10 @@ type Removal struct {
 
 // RemovedTask is a task that was removed.
 type RemovedTask struct {
-	TaskID string            `json:"removed"`
-	Refs   map[string]string `json:"refs,omitempty"` // that were deleted on the remote, with the objects that they had
+	TaskID string `json:"removed"`
+	// Refs are those that were deleted on the remote, with the objects that they had; those of a further repository begin
+	// with its name and a colon.
+	Refs map[string]string `json:"refs,omitempty"`
 }
 
 // Remove removes a task. It deletes the refs on the remote before the record, so that an interrupted removal can be
@@ -53,7 +55,7 @@ func (t *Tasks) Remove(ctx context.Context, id string, r Removal) (done RemovedT
 	}
 	done.TaskID = rec.TaskID
 	d := deletion{t, st, rec, r.Force}
-	var on taskRefs
+	var on []taskRefs
 	if r.Branch {
 		if err := d.mustNotRun(ctx); err != nil {
 			return done, err
@@ -65,11 +67,19 @@ func (t *Tasks) Remove(ctx context.Context, id string, r Removal) (done RemovedT
 	if err := d.discard(ctx); err != nil {
 		return done, err
 	}
-	if len(on.refs) > 0 {
+	for _, on := range on {
+		if len(on.refs) == 0 {
+			continue
+		}
 		if err := on.remote.DeleteRefs(ctx, on.refs); err != nil {
 			return done, err
 		}
-		done.Refs = on.refs
+		if done.Refs == nil {
+			done.Refs = map[string]string{}
+		}
+		for ref, object := range on.refs {
+			done.Refs[on.name+ref] = object
+		}
 	}
 	return done, st.Remove(rec)
 }
@@ -158,21 +168,37 @@ type refRemote interface {
 
 // taskRefs are the refs of a task on its remote.
 type taskRefs struct {
+	name   string // of a further repository, and a colon
 	remote refRemote
 	refs   map[string]string // the objects by their full names
 }
 
 // deletable returns the refs of a task that may be deleted.
-func (d deletion) deletable(ctx context.Context) (on taskRefs, err error) {
-	repo := cmp.Or(d.rec.LocalRepo, d.rec.Repo)
+func (d deletion) deletable(ctx context.Context) (all []taskRefs, err error) {
 	order, err := outcome.ReadOrder(d.rec.Dir)
 	if err != nil {
 		order = &workorder.Order{}
 	}
-	if repo = cmp.Or(repo, order.Repo); repo == "" { // it has no repository, so no branch
-		return on, nil
+	repo := cmp.Or(d.rec.LocalRepo, d.rec.Repo, order.Repo)
+	if repo == "" { // it has no repository, so no branch
+		return nil, nil
 	}
 	order.Repo = cmp.Or(order.Repo, repo)
+	on, err := d.deletableIn(ctx, repo, order)
+	all = append(all, on)
+	for i := range order.Repos {
+		of, its := &order.Repos[i], *d.rec
+		if its.Repo, its.LocalRepo = of.Repo, ""; filepath.IsAbs(of.Repo) {
+			its.LocalRepo = of.Repo
+		}
+		on, ferr := deletion{d.Tasks, d.st, &its, d.force}.deletableIn(ctx, of.Repo, order.ForRepo(of))
+		on.name = of.Name + ":"
+		all, err = append(all, on), errors.Join(err, ferr)
+	}
+	return all, err
+}
+
+func (d deletion) deletableIn(ctx context.Context, repo string, order *workorder.Order) (on taskRefs, err error) {
 	var local *localrepo.Repo
 	if filepath.IsAbs(repo) {
 		if local, err = localrepo.Open(ctx, repo); err != nil {

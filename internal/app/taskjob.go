@@ -220,7 +220,7 @@ func (s served) State(ctx context.Context, id string) (*workorder.State, error) 
 
 // credentials prepares secrets for a job that is made later.
 func (p *jobBuilder) credentials(ctx context.Context, r *resolve.Resolved) error {
-	r.Job = &job.Job{Order: workorder.Order{Repo: r.Project.Repo, CloneURL: r.Project.Repo, PR: r.Project.PR}}
+	r.Job = &job.Job{Order: workorder.Order{Repo: r.Project.Repo, CloneURL: r.Project.Repo, Repos: r.Project.OrderRepos(), PR: r.Project.PR}}
 	return r.FindCredentials(ctx, p.find)
 }
 
@@ -248,7 +248,7 @@ func (p *jobBuilder) Job(ctx context.Context, s tasks.State, next tasks.Action) 
 	if err := p.order(ctx, s, t); err != nil {
 		return nil, err
 	}
-	r.Job.Secrets, r.Job.Git, r.Job.ForgeToken, r.Job.App = was.Secrets, was.Git, was.ForgeToken, was.App
+	r.Job.Secrets, r.Job.Git, r.Job.RepoGit, r.Job.ForgeToken, r.Job.App = was.Secrets, was.Git, was.RepoGit, was.ForgeToken, was.App
 	return r.Job, nil
 }
 

@@ -79,6 +79,7 @@ func writeMarkdown(p *page) string {
 	m.pictures(p)
 	m.surface(p)
 	m.commits(p)
+	m.others(p)
 	m.rebase(p)
 	m.network(p)
 	m.claim(p)
@@ -246,6 +247,25 @@ func (m *md) surface(p *page) {
 		m.more(p.Mild.More)
 		m.endFold()
 	}
+}
+
+func (m *md) others(p *page) {
+	if p.Others.Len() == 0 {
+		return
+	}
+	m.heading("Other repositories of this task")
+	for _, o := range p.Others.Items {
+		m.f("- %s: %s", code(o.Repo), plural(o.Commits, "commit", "commits"))
+		if o.Branch != "" {
+			m.f(" on %s", code(o.Branch))
+		}
+		if o.PR > 0 {
+			m.f(", pull request %s", link(fmt.Sprintf("#%d", o.PR), o.URL))
+		}
+		m.f("\n")
+	}
+	m.more(p.Others.More)
+	m.f("\n")
 }
 
 func (m *md) commits(p *page) {

@@ -44,7 +44,8 @@ type page struct {
 	Grave    list[finding]
 	Mild     list[finding]
 	Commits  list[commit]
-	Rebased  *rebased // nil means it was no rebase
+	Others   list[other] // of the task's further repositories
+	Rebased  *rebased    // nil means it was no rebase
 	Refused  list[reach]
 	Learned  list[reach]
 	Guard    list[refusal]
@@ -265,7 +266,22 @@ func (p *page) surface(d Data, r *workorder.Result, b bounds) {
 	p.Mild = firsts(mild, b.items, show)
 }
 
+// other is what a task did in a repository other than the report's.
+type other struct {
+	Repo, Branch string
+	Commits      int
+	PR           int // 0 if there is none
+	URL          string
+}
+
 func (p *page) commits(d Data, r *workorder.Result, b bounds) {
+	p.Others = firsts(r.Repos, b.items, func(o workorder.RepoResult) other {
+		out := other{Repo: line(o.Repo, b.line), Branch: line(o.Branch, b.line), Commits: len(o.Commits)}
+		if o.PR != nil {
+			out.PR, out.URL = o.PR.Number, webAddress(o.PR.URL)
+		}
+		return out
+	})
 	p.Commits = firsts(r.Commits, b.items, func(c workorder.Commit) commit {
 		out := commit{
 			SHA: line(c.SHA, 64), Short: line(c.SHA[:min(len(c.SHA), 7)], 7), Subject: line(c.Subject, b.line),

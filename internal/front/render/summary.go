@@ -272,6 +272,19 @@ func (s *summary) repository(r *workorder.Result) {
 	}
 	s.rebased(r.Rebased)
 	s.pullRequest(r)
+	for _, o := range r.Repos {
+		at := "no commits"
+		if n := len(o.Commits); n > 0 {
+			at = words(fmt.Sprintf("%d commits on", n), oneLine(o.Branch))
+			if !o.Pushed {
+				at = fmt.Sprintf("%d commits", n) + s.p.as(yellow, " (not pushed)")
+			}
+		}
+		if o.PR != nil {
+			at += ", pull request " + oneLine(o.PR.URL)
+		}
+		s.row(oneLine(o.Name), words(at, s.p.as(dim, oneLine(o.Repo))))
+	}
 }
 
 // pullRequest prints the branch's pull request, or why there is none: no other row has the reason.

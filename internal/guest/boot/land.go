@@ -88,7 +88,7 @@ func (b *lander) push(context.Context) error {
 		b.Rec.Emit(workorder.Event{Type: workorder.EventWarning, Text: w})
 	}
 	err := l.Err
-	if err == nil && len(l.Commits) == 0 {
+	if err == nil && l.CommitCount() == 0 {
 		err = &record.Skip{Reason: "no changes"}
 	}
 	b.landed(l)
@@ -113,7 +113,7 @@ func (b *lander) asItWas() land.Result {
 	if c == nil {
 		return land.Result{}
 	}
-	l := land.Result{Head: c.Head, Commits: c.Commits, Pushed: c.Pushed && len(c.Commits) > 0}
+	l := land.Result{Head: c.Head, Commits: c.Commits, Pushed: c.Pushed && len(c.Commits) > 0, Repos: c.Repos}
 	if r := c.Restored; r != nil && r.Checkpoint != "" {
 		l.Checkpoint = &workorder.Checkpoint{SHA: r.Checkpoint, Tree: r.Tree}
 	}
@@ -121,7 +121,7 @@ func (b *lander) asItWas() land.Result {
 }
 
 func (b *lander) judge() workorder.Ending {
-	e := b.judgeOf(len(b.result.Commits))
+	e := b.judgeOf(b.result.CommitCount())
 	switch unresolved := b.result.Unresolved; {
 	case unresolved == "":
 	case e.Status.Worked(): // failed checks do not change that
@@ -214,17 +214,10 @@ func (b *lander) finish() {
 		e.Reasons = e.Reasons.And(workorder.ReasonLost, uncommitted)
 	}
 	if why, failed := l.Failed(); failed {
-		// Unpushed work is the worst news, unless the run had failed before; then it is added.
-		switch e.Status {
-		case workorder.StatusUnproven: // which becomes unproven again if the host brings the commits to the repository
-			e.Ending = workorder.Ending{
-				Status: workorder.StatusError, EndedBy: workorder.EndedByGit, Reasons: append(workorder.Reasons{why}, e.Reasons...),
-			}
-		case workorder.StatusSuccess, workorder.StatusNoChanges:
-			e.Ending = workorder.Ending{Status: workorder.StatusError, EndedBy: workorder.EndedByGit, Reasons: workorder.Reasons{why}}
-		default:
-			e.Reasons = append(slices.Clip(e.Reasons), why)
-		}
+		e.notLanded(why)
+	}
+	for _, why := range l.RepoReasons {
+		e.notLanded(why)
 	}
 	err := b.Rec.Finish(func(r *workorder.Result) {
 		r.End(e.Ending)
@@ -242,5 +235,20 @@ func (b *lander) finish() {
 	})
 	if err != nil {
 		b.Log.Error("write result", "error", err)
+	}
+}
+
+// notLanded adds that work is not on a remote.
+func (e *ending) notLanded(why workorder.Reason) {
+	// Unpushed work is the worst news, unless the run had failed before; then it is added.
+	switch e.Status {
+	case workorder.StatusUnproven: // which becomes unproven again if the host brings the commits to the repository
+		e.Ending = workorder.Ending{
+			Status: workorder.StatusError, EndedBy: workorder.EndedByGit, Reasons: append(workorder.Reasons{why}, e.Reasons...),
+		}
+	case workorder.StatusSuccess, workorder.StatusNoChanges:
+		e.Ending = workorder.Ending{Status: workorder.StatusError, EndedBy: workorder.EndedByGit, Reasons: workorder.Reasons{why}}
+	default:
+		e.Reasons = append(slices.Clip(e.Reasons), why)
 	}
 }

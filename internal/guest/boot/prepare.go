@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
@@ -55,12 +56,16 @@ func (b *preparer) clone(ctx context.Context) error {
 	b.Rec.Update(func(r *workorder.Result) {
 		// rescue needs this if this process dies.
 		r.Mode = b.Order.Mode // known by now, also for an order that may continue a task
-		r.BaseBranch, r.BaseSHA, r.HeadSHA, r.Branch = c.Base, c.BaseSHA, c.Head, b.Order.TargetBranch
+		r.BaseBranch, r.BaseSHA, r.HeadSHA, r.Branch, r.Repos = c.Base, c.BaseSHA, c.Head, b.Order.TargetBranch, c.Repos
 		r.Attempt, r.Restored, r.PastAttempts = c.Attempt, c.Restored, earlier(c.State, b.Order.AttemptID)
 		if c.State != nil && c.State.Task != "" {
 			r.TaskText = c.State.TaskText()
 		}
 	})
+	for i := range c.Repos {
+		b.Task.Note(fmt.Sprintf("%s is a clone of another repository, %s, which belongs to the task. Change it if the task needs it: "+
+			"commits in it are pushed to a branch of that repository.", path.Join(workorder.Workspace, c.Repos[i].Name), c.Repos[i].Repo))
+	}
 	return nil
 }
 

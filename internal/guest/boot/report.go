@@ -12,7 +12,7 @@ import (
 
 // nothingLanded returns why the branch is not described.
 func (b *reporter) nothingLanded() string {
-	if b.prep.cloned == nil || len(b.land.result.Commits) == 0 {
+	if b.prep.cloned == nil || b.land.result.CommitCount() == 0 {
 		return "there are no commits"
 	}
 	return ""
@@ -88,9 +88,12 @@ func (b *reporter) pullRequest(ctx context.Context) error {
 	for _, w := range warnings {
 		b.Rec.Warn(w)
 	}
-	if pr != nil {
-		b.Rec.Update(func(r *workorder.Result) { r.PR = pr })
-	}
+	b.Rec.Update(func(to *workorder.Result) {
+		if to.Repos = r.Repos; pr != nil {
+			to.PR = pr
+		}
+	})
+	b.land.result.Repos = r.Repos
 	switch {
 	case why != "" && len(b.land.result.Commits) == 0:
 		return &record.Skip{Reason: why}

@@ -34,7 +34,7 @@ type Rescue struct {
 	// Secrets returns the values of an order that must not leave the box.
 	Secrets func(*workorder.Envelope) *redact.Set
 	// Open opens the task's repository and returns the user of its code; git runs in the control group.
-	Open func(env *workorder.Envelope, git *proc.Cgroup, mask *redact.Set) (*rootgit.Repository, *proc.Credential, error)
+	Open func(env *workorder.Envelope, git *proc.Cgroup, mask *redact.Set) (*rootgit.Repositories, *proc.Credential, error)
 }
 
 // Run reads the order from in, which is empty if PID 1 had none, and returns the exit code of the run.
@@ -72,6 +72,7 @@ func (x *Rescue) Run(ctx context.Context, in io.Reader) int {
 	if err != nil {
 		return rescueEnd(log, rec.Finish, reason, land.Result{})
 	}
+	repo.Resume(before.Repos)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	calm, stir := context.WithCancel(ctx) // until a stop
@@ -124,7 +125,7 @@ func (x *Rescue) Run(ctx context.Context, in io.Reader) int {
 }
 
 // landWork commits, if uncommitted changes are the agent's, and lands.
-func landWork(ctx context.Context, repo *rootgit.Repository, baseSHA string, commit bool, end land.RecordAttempt) land.Result {
+func landWork(ctx context.Context, repo *rootgit.Repositories, baseSHA string, commit bool, end land.RecordAttempt) land.Result {
 	if err := repo.Authenticate(); err != nil {
 		return land.Result{Err: err}
 	}
@@ -144,7 +145,7 @@ func landWork(ctx context.Context, repo *rootgit.Repository, baseSHA string, com
 const resultShare = 2
 
 // bringResult pushes the result to the remote if there is time: returning the lease is more important.
-func bringResult(ctx context.Context, log *slog.Logger, repo *rootgit.Repository) {
+func bringResult(ctx context.Context, log *slog.Logger, repo *rootgit.Repositories) {
 	d, _ := ctx.Deadline()
 	left := time.Until(d) / resultShare
 	if left < workorder.ReleaseGrace || ctx.Err() != nil {

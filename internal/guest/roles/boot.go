@@ -165,5 +165,8 @@ func secrets(env *workorder.Envelope) *redact.Set {
 	if g := env.Git; g != nil {
 		values["git-token"], values["ssh-key"] = g.Token, g.SSHKey
 	}
+	for name, g := range env.RepoGit {
+		values["git-token of "+name], values["ssh-key of "+name] = g.Token, g.SSHKey
+	}
 	return redact.Named(values)
 }

@@ -53,7 +53,7 @@ type parts struct {
 	policy *egress.Egress
 	hosts  *netpolicy.TrustedHosts
 	engine *innerengine.Engine
-	repo   *rootgit.Repository
+	repo   *rootgit.Repositories
 	stack  *innerengine.Services
 	kept   *setupcache.Task // nil if files of setup are not cached
 }
@@ -174,7 +174,7 @@ func (p *parts) addRepository() {
 		}
 		p.emit(e)
 	}, p.mask.Load().String)
-	p.repo.Pusher.Usage = func() workorder.Usage { return p.rec.Result().Usage }
+	p.repo.Each(func(r *rootgit.Repository) { r.Pusher.Usage = func() workorder.Usage { return p.rec.Result().Usage } })
 	p.task.SetChangeSource(p.repo.Changed)
 }
 
@@ -189,7 +189,8 @@ func (p *parts) rooms() *prover.Rooms {
 // addSnapshots lets the task start from the files that setup left in an earlier box.
 func (p *parts) addSnapshots() {
 	o := p.order
-	if p.rec == nil || o.Repo == "" || o.Mode == workorder.ModeStandalone || len(o.Setup)+len(o.Validate) == 0 {
+	// The files of further repositories are in the way: setup may change them as well.
+	if p.rec == nil || o.Repo == "" || len(o.Repos) > 0 || o.Mode == workorder.ModeStandalone || len(o.Setup)+len(o.Validate) == 0 {
 		return
 	}
 	c := setupcache.Config{
@@ -265,15 +266,15 @@ func (p *parts) runner(mask *redact.Set) (*boot.Runner, error) {
 	}
 	if prover.Wanted(o) {
 		b.Prover = &prover.Prover{
-			Config: func() runner.Config { return p.task.ConfigFor(workorder.SecretForValidate) }, Repo: p.repo, Containers: p.engine.Containers,
+			Config: func() runner.Config { return p.task.ConfigFor(workorder.SecretForValidate) }, Repo: p.repo.Repository, Containers: p.engine.Containers,
 			State: p.paths.state, Dir: p.paths.proof, Rooms: p.rooms(),
 		}
 	}
 	if o.MayContinue() {
-		b.Answers = &taskrunner.Answerer{Forge: pull, Task: p.task, Repo: p.repo}
+		b.Answers = &taskrunner.Answerer{Forge: pull, Task: p.task, Repo: p.repo.Repository}
 	}
 	if o.Mode == workorder.ModeRebase {
-		b.Rebaser = &taskrunner.Rebaser{Repo: p.repo, Task: p.task, Forge: pull, Mask: p.mask.Load()}
+		b.Rebaser = &taskrunner.Rebaser{Repo: p.repo.Repository, Task: p.task, Forge: pull, Mask: p.mask.Load()}
 	}
 	if o.Mode == workorder.ModeStandalone {
 		b.Standalone = &standaloneServer{p, madeReady()}
@@ -298,17 +299,17 @@ func sandboxUser(group *proc.Cgroup) (*proc.Credential, error) {
 	return hardening.User(workorder.SandboxUser, group)
 }
 
-// openRepository opens the task's repository for boot and rescue.
+// openRepository opens the task's repositories for boot and rescue.
 func openRepository(
 	log *slog.Logger, env *workorder.Envelope, space *rootgit.Workspace, user *proc.Credential, emit func(workorder.Event),
 	clean func(string) string,
-) *rootgit.Repository {
+) *rootgit.Repositories {
 	p := boxPaths()
 	before := ""
 	if o := &env.Order; prover.Wanted(o) && (len(o.Validate) > 0 || o.Dev != nil) {
 		before = filepath.Join(p.proof, "before.git")
 	}
-	return rootgit.New(log, env, rootgit.Config{
+	return rootgit.Open(log, env, rootgit.Config{
 		Out: p.out, Git: p.git, SSH: p.ssh, Before: before, Space: space, User: user, Emit: emit, Clean: clean,
 		Again: env.Order.Mode == workorder.ModeStandalone && madeReady(),
 	})

@@ -29,7 +29,7 @@ func Rescue(ctx context.Context, log *slog.Logger) int {
 	}
 	r := rescue.Rescue{
 		Log: log, Rec: rec, Signals: signals, Logs: filepath.Join(boxPaths().out, workorder.LogsDir), Secrets: secrets,
-		Open: func(env *workorder.Envelope, git *proc.Cgroup, mask *redact.Set) (*rootgit.Repository, *proc.Credential, error) {
+		Open: func(env *workorder.Envelope, git *proc.Cgroup, mask *redact.Set) (*rootgit.Repositories, *proc.Credential, error) {
 			cred, err := sandboxUser(git)
 			if err != nil {
 				return nil, nil, err

@@ -23,7 +23,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Repository is root's git, the agent's access to the remote, and the work tree. It implements boot.Repository.
+// Repository is root's git, the agent's access to the remote, and the work tree.
 type Repository struct {
 	*parts
 	saving
@@ -120,6 +120,8 @@ type CloneResult struct {
 	Changed []string
 	// Unpacked reports that files which an earlier attempt could not commit were extracted into the work tree.
 	Unpacked bool
+	// Repos are the states of further repositories.
+	Repos []workorder.RepoResult
 	// Elsewhere are the remote's refs with work of earlier attempts that is not on the branch.
 	Elsewhere []string
 }
@@ -347,6 +349,9 @@ func (r *Repository) Land(ctx context.Context, baseSHA string, end land.RecordAt
 	unresolved := r.Committer.Unresolved(look)
 	looked()
 	l := r.Lander.Land(ctx, baseSHA, filepath.Join(r.cfg.Out, workorder.BundleFile), end)
+	if l.Bundle != "" {
+		l.Bundle = workorder.BundleFile
+	}
 	if unresolved != nil {
 		l.Unresolved = conflictText(unresolved)
 	}

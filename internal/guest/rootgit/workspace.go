@@ -22,6 +22,8 @@ type Workspace struct {
 	Home string
 	// GitConfig is git's system-wide file: root's own configuration is not the agent's.
 	GitConfig string
+	// Adds means that ConfigureGit adds to what another Workspace wrote to GitConfig.
+	Adds bool
 }
 
 // Make creates the empty directory for the user.
@@ -40,7 +42,7 @@ func (w *Workspace) Make() error {
 // gitConfigMark starts the part that ConfigureGit has written, up to the end of the file.
 const gitConfigMark = "# written by sandbox-agent\n"
 
-// ConfigureGit replaces what it wrote to the system-wide configuration: safe directories, the identity of commits, and
+// ConfigureGit replaces, unless Adds is set, what it wrote to the system-wide configuration: safe directories, the identity of commits, and
 // the server for reads of remote.
 func (w *Workspace) ConfigureGit(id workorder.Identity, safe []string, remote, insteadBy string) error {
 	old, err := os.ReadFile(w.GitConfig)
@@ -48,8 +50,12 @@ func (w *Workspace) ConfigureGit(id workorder.Identity, safe []string, remote, i
 		return fmt.Errorf("configure git: %w", err)
 	}
 	before, _, _ := strings.Cut(string(old), gitConfigMark)
+	before += gitConfigMark
+	if w.Adds {
+		before = string(old)
+	}
 	var b strings.Builder
-	b.WriteString(before + gitConfigMark + "[safe]\n")
+	b.WriteString(before + "[safe]\n")
 	for _, d := range safe {
 		fmt.Fprintf(&b, "\tdirectory = %s\n", quote(d))
 	}

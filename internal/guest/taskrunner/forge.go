@@ -22,23 +22,29 @@ type Forge struct {
 	Log   *slog.Logger
 }
 
-// Open opens or updates the branch's pull request. why is set if there should be none.
+// Open opens or updates the pull requests of the task's branches. why is set if there should be none.
 func (p *Forge) Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR, why string, warnings []string, err error) {
-	if why = pullrequest.SkipReason(p.Order, r); why != "" {
+	return pullrequest.OpenAll(ctx, p.Order, r, p.open)
+}
+
+func (p *Forge) open(
+	ctx context.Context, o *workorder.Order, r *workorder.Result,
+) (pr *workorder.PR, why string, warnings []string, err error) {
+	if why = pullrequest.SkipReason(o, r); why != "" {
 		return nil, why, nil, nil
 	}
 	if p.Token == "" && p.App == nil {
 		return nil, noForgeToken, nil, nil
 	}
-	c, err := p.client()
+	c, err := p.client(o)
 	if err != nil {
 		return nil, "", nil, err
 	}
-	if !pullrequest.Unchanged(p.Order, r) {
-		pr, warnings, err = pullrequest.Open(ctx, c, p.Order, r, pullrequest.ReportInput{Order: p.Order, Result: r})
+	if !pullrequest.Unchanged(o, r) {
+		pr, warnings, err = pullrequest.Open(ctx, c, o, r, pullrequest.ReportInput{Order: o, Result: r})
 		return pr, "", warnings, err
 	}
-	if pr, warnings, err = pullrequest.Update(ctx, c, p.Order, r); pr == nil && err == nil {
+	if pr, warnings, err = pullrequest.Update(ctx, c, o, r); pr == nil && err == nil {
 		why = "the branch has no pull request yet, and an earlier attempt has more to report about it"
 	}
 	return pr, why, warnings, err
@@ -62,7 +68,7 @@ func (p *Forge) Answer(
 	if why != "" {
 		return r.Review, why, nil
 	}
-	c, err := p.client()
+	c, err := p.client(p.Order)
 	if err != nil {
 		return r.Review, "", err
 	}
@@ -83,7 +89,7 @@ func (p *Forge) Compared(ctx context.Context, res *workorder.Result) (why string
 	case p.Token == "" && p.App == nil:
 		return noForgeToken, nil
 	}
-	c, err := p.client()
+	c, err := p.client(p.Order)
 	if err != nil {
 		return "", err
 	}
@@ -91,9 +97,9 @@ func (p *Forge) Compared(ctx context.Context, res *workorder.Result) (why string
 	return "", err
 }
 
-func (p *Forge) client() (forge.Forge, error) {
+func (p *Forge) client(o *workorder.Order) (forge.Forge, error) {
 	if p.Token == "" && p.App != nil {
-		return pullrequest.AppClient(p.Order, p.App, p.Log)
+		return pullrequest.AppClient(o, p.App, p.Log)
 	}
-	return pullrequest.Client(p.Order, p.Token, p.Log)
+	return pullrequest.Client(o, p.Token, p.Log)
 }

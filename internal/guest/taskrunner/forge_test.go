@@ -103,7 +103,7 @@ func TestAppIsNotForAForgeWithAToken(t *testing.T) {
 		Repo: "https://git.example/o/app.git",
 		PR:   &workorder.PullRequest{APIURL: other.URL + "/api/v3", Repository: "o/app"},
 	}
-	c, err := (&Forge{Order: o, Token: "theirs", App: &workorder.ForgeApp{ID: "123"}, Log: slog.New(slog.DiscardHandler)}).client()
+	c, err := (&Forge{Order: o, Token: "theirs", App: &workorder.ForgeApp{ID: "123"}, Log: slog.New(slog.DiscardHandler)}).client(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,16 +39,18 @@ const (
 
 // Config is a companion's configuration, read from its standard input.
 type Config struct {
-	TaskID       string   `json:"task_id"`
-	AttemptID    string   `json:"attempt_id,omitempty"` // if empty any box of the task
-	Dir          string   `json:"dir"`                  // the task's directory
-	Repo         string   `json:"repo,omitempty"`
-	TargetBranch string   `json:"target_branch,omitempty"`
-	Listen       string   `json:"listen"`
-	Images       []string `json:"images,omitempty"`
-	Token        string   `json:"token"`
-	Parent       int      `json:"parent,omitempty"`        // the process that starts the box; 0 if unknown
-	StandbyOwner string   `json:"standby_owner,omitempty"` // serve no task, but remove this owner's standbys after its end
+	TaskID    string `json:"task_id"`
+	AttemptID string `json:"attempt_id,omitempty"` // if empty any box of the task
+	Dir       string `json:"dir"`                  // the task's directory
+	Repo      string `json:"repo,omitempty"`
+	// Repos are further repositories by name.
+	Repos        map[string]string `json:"repos,omitempty"`
+	TargetBranch string            `json:"target_branch,omitempty"`
+	Listen       string            `json:"listen"`
+	Images       []string          `json:"images,omitempty"`
+	Token        string            `json:"token"`
+	Parent       int               `json:"parent,omitempty"`        // the process that starts the box; 0 if unknown
+	StandbyOwner string            `json:"standby_owner,omitempty"` // serve no task, but remove this owner's standbys after its end
 }
 
 // Ready is a companion's answer when it listens.
@@ -59,6 +61,17 @@ type Ready struct {
 	Token string `json:"-"`
 	Error string `json:"error,omitempty"`
 }
+
+// URL returns the address of a served repository, seen from the box; an empty name is that of Config.Repo.
+func (r *Ready) URL(name string) string {
+	base := fmt.Sprintf("https://%s:%d", BoxName, r.Port)
+	if name != "" {
+		base += furtherPath + name
+	}
+	return base + "/repo.git"
+}
+
+const furtherPath = "/repos/"
 
 // Start starts a companion with the program exe, which must call Serve for argv.
 func Start(ctx context.Context, exe string, argv []string, cfg Config) (Ready, error) {
@@ -160,14 +173,28 @@ func Serve(ctx context.Context, in io.Reader, out io.WriteCloser, eng runtime.Ru
 }
 
 func listen(ctx context.Context, cfg Config, ready *Ready, log *slog.Logger) (*http.Server, error) {
-	if cfg.Repo == "" {
+	mux := http.NewServeMux()
+	serve := func(under, repo string) error {
+		h, err := localrepo.NewHandler(localrepo.Options{
+			Repo: repo, Token: cfg.Token, TaskID: cfg.TaskID, TargetBranch: cfg.TargetBranch, Log: log,
+		})
+		if err == nil {
+			mux.Handle(under+"/", http.StripPrefix(under, h))
+		}
+		return err
+	}
+	if cfg.Repo == "" && len(cfg.Repos) == 0 {
 		return nil, nil
 	}
-	h, err := localrepo.NewHandler(localrepo.Options{
-		Repo: cfg.Repo, Token: cfg.Token, TaskID: cfg.TaskID, TargetBranch: cfg.TargetBranch, Log: log,
-	})
-	if err != nil {
-		return nil, err
+	if cfg.Repo != "" {
+		if err := serve("", cfg.Repo); err != nil {
+			return nil, err
+		}
+	}
+	for name, repo := range cfg.Repos {
+		if err := serve(furtherPath+name, repo); err != nil {
+			return nil, err
+		}
 	}
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", cfg.Listen)
@@ -185,13 +212,13 @@ func listen(ctx context.Context, cfg Config, ready *Ready, log *slog.Logger) (*h
 		return nil, err
 	}
 	ready.Port, ready.CA = addr.Port, ca
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
 	go func() {
 		if err := srv.Serve(tls.NewListener(ln, config)); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			log.Error("serve the repository", "error", err)
 		}
 	}()
-	log.Info("serves the repository", "repo", cfg.Repo, "address", ln.Addr().String())
+	log.Info("serves the repository", "repo", cfg.Repo, "repos", cfg.Repos, "address", ln.Addr().String())
 	return srv, nil
 }
 

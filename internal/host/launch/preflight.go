@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -19,6 +20,10 @@ func (st starter) preflight(ctx context.Context, j *job.Job) (runtime.Info, erro
 	o := &j.Order
 	remote := make(chan error, 1)
 	go func() {
+		if err := st.furtherRemotes(ctx, j); err != nil {
+			remote <- err
+			return
+		}
 		// A local repository was checked when the job was resolved.
 		if o.Repo == "" || j.LocalRepo != "" {
 			remote <- nil
@@ -41,6 +46,24 @@ func (st starter) preflight(ctx context.Context, j *job.Job) (runtime.Info, erro
 	return info, errors.Join(err, <-remote)
 }
 
+// furtherRemotes checks the further repositories that are not on this machine.
+func (st starter) furtherRemotes(ctx context.Context, j *job.Job) error {
+	var errs []error
+	for _, r := range j.Order.Repos {
+		if r.CloneURL == "" {
+			continue
+		}
+		err := st.Remote.Answers(ctx, r.CloneURL, j.RepoGit[r.Name])
+		if err == nil && !j.Order.Mode.Continues() {
+			_, err = st.Remote.Check(ctx, r.CloneURL, r.Branch, j.Order.TargetBranch, j.RepoGit[r.Name])
+		}
+		if err != nil {
+			errs = append(errs, exiterr.New(exiterr.Code(err), fmt.Errorf("repos.%s: %w", r.Name, err), exiterr.Hint(err)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // CheckEngine reports why the engine cannot run the job. It changes nothing.
 func CheckEngine(ctx context.Context, engine runtime.Runtime, j *job.Job) (runtime.Info, error) {
 	info, err := engine.Info(ctx)
@@ -59,9 +82,10 @@ func CheckEngine(ctx context.Context, engine runtime.Runtime, j *job.Job) (runti
 	case runsIn != "" && !strings.ContainsAny(runsIn, "./") && len(info.Runtimes) > 0 && !slices.Contains(info.Runtimes, runsIn):
 		err = exiterr.New(workorder.ExitBox, fmt.Errorf("the engine at %s has no OCI runtime %s", info.Host, runsIn),
 			"available: "+strings.Join(info.Runtimes, ", ")+"; omit --oci-runtime for the default")
-	case j.LocalRepo != "" && !reachesUs(info):
+	case j.Serves() && !reachesUs(info):
+		local := slices.AppendSeq([]string{j.LocalRepo}, maps.Values(j.LocalRepos()))
 		err = exiterr.New(workorder.ExitBox, fmt.Errorf("the engine at %s is on another machine and cannot reach the repository %s", info.Host,
-			j.LocalRepo),
+			strings.TrimSpace(strings.Join(local, " "))),
 			"push the repository to a remote and give --repo URL")
 	}
 	return info, err

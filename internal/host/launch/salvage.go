@@ -3,9 +3,11 @@ package launch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/salvage"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
@@ -42,6 +44,12 @@ func (c collector) salvage(
 			said = append(said, "the sandbox had no time to push or bundle its last commits: they were copied out of the stopped sandbox")
 		}
 	}
+	if left || all || res.Uncommitted {
+		more, err := c.salvageFurther(ctx, rec, res, box)
+		if said = append(said, more...); err != nil {
+			return said, err
+		}
+	}
 	archive := filepath.Join(rec.Dir, filepath.FromSlash(workorder.ArchiveFile))
 	if res.Uncommitted && !archived(rec) {
 		if err := salvage.Files(ctx, runtime.CopierOf(c.Engine), box, archive); errors.Is(err, salvage.ErrNoWork) {
@@ -55,6 +63,42 @@ func (c collector) salvage(
 		})
 		said = append(said, "files that could not be committed were copied out of the stopped sandbox: "+
 			"they are in "+workorder.ArchiveFile)
+	}
+	return said, nil
+}
+
+// salvageFurther copies the commits in further repositories that are not on their remotes.
+func (c collector) salvageFurther(ctx context.Context, rec *taskstore.Record, res *workorder.Result, box string) (said []string, err error) {
+	order, err := outcome.ReadOrder(rec.Dir)
+	if err != nil {
+		return nil, nil // the box never had one
+	}
+	for i := range order.Repos {
+		r := &order.Repos[i]
+		to := filepath.Join(rec.Dir, workorder.ReposDir, r.Name, workorder.BundleFile)
+		if _, err := os.Stat(to); err == nil {
+			continue
+		}
+		w := salvage.Work{Dir: r.Dir(), Branch: rec.TargetBranch}
+		for _, is := range res.Repos {
+			if is.Name == r.Name {
+				w.Base, w.Known = is.BaseBranch, []string{is.BaseSHA}
+				if is.Pushed {
+					w.Known = append(w.Known, is.HeadSHA)
+				}
+			}
+		}
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return said, err
+		}
+		switch _, err := salvage.Commits(ctx, runtime.CopierOf(c.Engine), box, w, to); {
+		case errors.Is(err, salvage.ErrNoWork):
+		case err != nil:
+			return said, fmt.Errorf("repository %s: %w", r.Name, err)
+		default:
+			said = append(said, "commits of "+r.Name+" that were not pushed were copied out of the stopped sandbox: fetch them into a clone "+
+				"with git fetch "+to)
+		}
 	}
 	return said, nil
 }

@@ -60,7 +60,7 @@ func (st starter) takeStandby(
 ) string {
 	all := st.standbys()
 	// The repository in a standby may have commits of a task that exists.
-	if !all.Used() || len(spec.Files) > 0 || j.Order.MayContinue() {
+	if !all.Used() || len(spec.Files) > 0 || len(j.Order.Repos) > 0 || j.Order.MayContinue() {
 		return ""
 	}
 	key, err := standbyKey(spec, standbyFor(j))

@@ -182,7 +182,7 @@ func (st starter) start(ctx context.Context, j *job.Job, rec *taskstore.Record, 
 		if err := st.saveOrder(rec, &j.Order); err != nil {
 			return nil, err
 		}
-		env, err := json.Marshal(workorder.Envelope{Order: j.Order, Secrets: secrets, Git: j.Git, ForgeToken: j.ForgeToken, App: j.App})
+		env, err := json.Marshal(workorder.Envelope{Order: j.Order, Secrets: secrets, Git: j.Git, RepoGit: j.RepoGit, ForgeToken: j.ForgeToken, App: j.App})
 		if err != nil {
 			return nil, fmt.Errorf("write the work order: %w", err)
 		}
@@ -324,18 +324,18 @@ func (st starter) saveOrder(rec *taskstore.Record, o *workorder.Order) error {
 
 func (st starter) companionFor(ctx context.Context, j *job.Job, rec *taskstore.Record, info runtime.Info) error {
 	o := &j.Order
-	if j.LocalRepo == "" && len(o.HostImages) == 0 {
+	if !j.Serves() && len(o.HostImages) == 0 {
 		return nil
 	}
 	cfg := companion.Config{
 		TaskID: rec.TaskID, AttemptID: rec.AttemptID, Dir: st.Store.TaskDir(rec.TaskID), Images: slices.Sorted(maps.Keys(o.HostImages)),
-		Repo: j.LocalRepo, TargetBranch: o.TargetBranch, Listen: "127.0.0.1:0",
+		Repo: j.LocalRepo, Repos: j.LocalRepos(), TargetBranch: o.TargetBranch, Listen: "127.0.0.1:0",
 	}
 	if info.Local && info.Gateway != "" {
 		cfg.Listen = info.Gateway + ":0"
 	}
 	ready, err := st.StartCompanion(ctx, cfg)
-	if err != nil && info.Rootless && j.LocalRepo != "" {
+	if err != nil && info.Rootless && j.Serves() {
 		return exiterr.New(workorder.ExitBox, fmt.Errorf("start companion: %w", err), runtime.RootlessHint)
 	}
 	if err != nil {
@@ -343,8 +343,14 @@ func (st starter) companionFor(ctx context.Context, j *job.Job, rec *taskstore.R
 	}
 	rec.Companion = statedir.ProcessOf(ready.PID)
 	if j.LocalRepo != "" {
-		o.CloneURL = fmt.Sprintf("https://%s:%d/repo.git", companion.BoxName, ready.Port)
+		o.CloneURL = ready.URL("")
 		j.Git = &workorder.GitCredential{Username: "sandbox", Token: ready.Token, CA: ready.CA}
+	}
+	for i := range o.Repos {
+		if r := &o.Repos[i]; r.CloneURL == "" {
+			r.CloneURL = ready.URL(r.Name)
+			j.RepoGit[r.Name] = &workorder.GitCredential{Username: "sandbox", Token: ready.Token, CA: ready.CA}
+		}
 	}
 	return nil
 }

@@ -352,6 +352,20 @@ func (g *Resolved) FindCredentials(ctx context.Context, find *credentials.Finder
 			return err
 		}
 	}
+	renews := job.Git != nil && job.Git.Renew
+	job.RepoGit = map[string]*workorder.GitCredential{}
+	for _, r := range o.Repos {
+		if r.CloneURL == "" {
+			continue
+		}
+		cred, err := find.Git(ctx, r.CloneURL)
+		if err != nil {
+			return err
+		}
+		if cred != nil {
+			job.RepoGit[r.Name], renews = cred, renews || cred.Renew
+		}
+	}
 	var token credentials.ForgeToken
 	if o.Repo != "" && o.PR != nil {
 		if token, err = find.Forge(ctx, o.Repo, o.PR); err != nil {
@@ -362,7 +376,7 @@ func (g *Resolved) FindCredentials(ctx context.Context, find *credentials.Finder
 	if token.Renew {
 		job.ForgeToken = "" // the box makes its own when needed
 	}
-	if token.Renew || job.Git != nil && job.Git.Renew {
+	if token.Renew || renews {
 		job.App, err = find.App()
 	}
 	return err

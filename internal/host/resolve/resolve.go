@@ -128,9 +128,10 @@ type Resolved struct {
 	notes      []string          // decisions about the secrets
 	warns      []string          // the surprising ones
 	said       *Flags
-	by         string // how the project was named
-	offBranch  bool   // set by FromBase if the run starts from a tag or commit of a local repository
-	trustedSum string // the hash of the content that the user trusted, or "" for the user's own project
+	by         string            // how the project was named
+	offBranch  bool              // set by FromBase if the run starts from a tag or commit of a local repository
+	locals     []*localrepo.Repo // of the project's Repos; nil for those elsewhere
+	trustedSum string            // the hash of the content that the user trusted, or "" for the user's own project
 }
 
 // Of returns the resolved run of the user's own project.
@@ -183,6 +184,13 @@ func (f *Resolver) Find(ctx context.Context, flags *Flags) (*Resolved, error) {
 			}
 		}
 		p.Repo = g.Local.Path
+	}
+	for i := range p.Repos {
+		r, err := openFurther(ctx, &p.Repos[i])
+		if err != nil {
+			return nil, err
+		}
+		g.locals = append(g.locals, r)
 	}
 	was := *p
 	g.asRead = &was
@@ -242,15 +250,47 @@ func (g *Resolved) FromBase(ctx context.Context) (err error) {
 		g.Project.Branch, err = g.Local.Base(ctx, g.Project.Branch)
 		g.offBranch = err == nil && !g.Local.IsBranch(ctx, g.Project.Branch)
 	}
+	for i, local := range g.locals {
+		if local != nil {
+			r, base := &g.Project.Repos[i], error(nil)
+			r.Branch, base = local.Base(ctx, r.Branch)
+			err = errors.Join(err, named(r, base))
+		}
+	}
 	return err
+}
+
+// openFurther opens a further repository on this machine; nil if it is elsewhere.
+func openFurther(ctx context.Context, r *workorder.OrderRepo) (*localrepo.Repo, error) {
+	if t, err := projects.RepoTransport(r.Repo); err != nil || t != projects.TransportLocal {
+		return nil, named(r, err)
+	}
+	local, err := localrepo.Open(ctx, r.Repo)
+	if err == nil {
+		r.Repo = local.Path
+	}
+	return local, named(r, err)
+}
+
+func named(r *workorder.OrderRepo, err error) error {
+	if err == nil {
+		return nil
+	}
+	return exiterr.New(exiterr.Code(err), fmt.Errorf("repos.%s: %w", r.Name, err), exiterr.Hint(err))
 }
 
 // TargetFree checks that a local repository can have the branch of the job's new task.
 func (g *Resolved) TargetFree(ctx context.Context) error {
-	if g.Local == nil {
-		return nil
+	var errs []error
+	if g.Local != nil {
+		errs = append(errs, g.Local.Free(ctx, g.Job.Order.TargetBranch))
 	}
-	return g.Local.Free(ctx, g.Job.Order.TargetBranch)
+	for i, local := range g.locals {
+		if local != nil {
+			errs = append(errs, named(&g.Project.Repos[i], local.Free(ctx, g.Job.Order.TargetBranch)))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Order makes the job.

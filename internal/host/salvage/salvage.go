@@ -4,6 +4,7 @@ package salvage
 
 import (
 	"archive/tar"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -41,6 +42,7 @@ type Source interface {
 
 // Work describes the commits to copy.
 type Work struct {
+	Dir    string   // the work tree; "" means workorder.Workspace
 	Branch string   // the task's branch
 	Head   string   // the expected commit; "" means the one in the box's repository
 	Base   string   // the branch that the box began with; "" if unknown
@@ -64,7 +66,7 @@ func Commits(ctx context.Context, from Source, box string, w Work, bundle string
 	defer os.RemoveAll(dir)
 	repo := git.Repo{Dir: dir, Bare: true, Untrusted: true}
 	s := &store{refs: map[string]string{}, left: maxBytes, entries: maxEntries}
-	r, err := from.CopyOut(ctx, box, path.Join(workorder.Workspace, ".git"))
+	r, err := from.CopyOut(ctx, box, path.Join(cmp.Or(w.Dir, workorder.Workspace), ".git"))
 	if errors.Is(err, runtime.ErrNotFound) {
 		return "", ErrNoWork
 	}

@@ -168,11 +168,24 @@ func (o *PROpener) look(ctx context.Context, rec *taskstore.Record) (p *PRState,
 // open opens the pull request and posts missing answers to feedback.
 func (o *PROpener) open(ctx context.Context, rec *taskstore.Record) (pr *workorder.PR, warnings []string, err error) {
 	told, _ := outcome.LoadReport(rec, o.res)
-	pr, warnings, err = o.pulls.Open(ctx, o.order, o.res, told)
+	pr, _, warnings, err = pullrequest.OpenAll(ctx, o.order, o.res, func(ctx context.Context, order *workorder.Order, r *workorder.Result) (
+		pr *workorder.PR, why string, warnings []string, err error,
+	) {
+		to, from := o.pulls, told
+		if order != o.order { // of a further repository
+			if to, err = o.Connect(ctx, order); err != nil {
+				return nil, "", nil, err
+			}
+			from = pullrequest.ReportInput{Order: order, Result: r}
+		}
+		from.Result.Repos = r.Repos
+		pr, warnings, err = to.Open(ctx, order, r, from)
+		return pr, "", warnings, err
+	})
 	if pr == nil {
 		return nil, warnings, err
 	}
-	if aerr := outcome.Amend(rec, func(r *workorder.Result) { r.PR = pr }); err != nil || aerr != nil {
+	if aerr := outcome.Amend(rec, func(r *workorder.Result) { r.PR, r.Repos = pr, o.res.Repos }); err != nil || aerr != nil {
 		return nil, warnings, errors.Join(err, aerr)
 	}
 	if pullrequest.AnswerSkipReason(o.order, o.res) != "" {

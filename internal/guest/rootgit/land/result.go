@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
+	"path"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
@@ -19,7 +19,7 @@ type Result struct {
 	Head    string // the commit that is, or should be, on the branch; equals base if there are no commits
 	Commits []workorder.Commit
 	Pushed  bool
-	Bundle  string // file with the commits that could not be pushed
+	Bundle  string // file of the output with the commits that could not be pushed
 	Archive string // file of the output with the changes that could not be committed
 	Lost    bool   // some of the work could not be kept anywhere
 	Large   bool   // the files that remain are too large to be kept
@@ -28,6 +28,11 @@ type Result struct {
 	Warnings   []string
 	// Unresolved describes the conflicts that the agent left in the commits; empty if none.
 	Unresolved string
+	// Repos are the outcomes in further repositories, and RepoReasons why the work of some is not on their remotes.
+	Repos       []workorder.RepoResult
+	RepoReasons workorder.Reasons
+	// files are those of further repositories that are kept in the output.
+	files []workorder.Evidence
 	// Err is why the work is not on the remote; Bundle may still contain it.
 	Err error
 }
@@ -57,6 +62,64 @@ func (l *Result) ArchiveLeftovers(
 	}
 }
 
+// Add adds the outcome in a further repository.
+func (l *Result) Add(is workorder.RepoResult, of Result) {
+	l.Repos = append(l.Repos, is)
+	for _, w := range of.Warnings {
+		l.warn("%s: %s", is.Name, w)
+	}
+	add := func(code workorder.ReasonCode, detail string) {
+		l.RepoReasons = append(l.RepoReasons, workorder.Reason{Code: code, Detail: is.Name + ": " + detail})
+	}
+	if why, failed := of.Failed(); failed {
+		if why.Code == workorder.ReasonLeft {
+			why.Code, l.Lost = workorder.ReasonPush, true
+		}
+		add(why.Code, why.Detail)
+	}
+	switch {
+	case of.Lost:
+		l.Lost = true
+	case of.Large:
+		add(workorder.ReasonUncommitted, "files that the agent left are too large to be committed or kept: the warnings name them")
+	case of.Archive != "":
+		add(workorder.ReasonUncommitted, "files that could not be committed are kept in "+of.Archive)
+	}
+	if of.Unresolved != "" && l.Unresolved == "" {
+		l.Unresolved = is.Name + ": " + of.Unresolved
+	}
+	l.files = append(l.files, of.evidence()...)
+}
+
+// CommitCount is the number of commits in all repositories.
+func (l *Result) CommitCount() int {
+	n := len(l.Commits)
+	for i := range l.Repos {
+		n += len(l.Repos[i].Commits)
+	}
+	return n
+}
+
+// MoveFiles says that the kept files are in a directory of the output.
+func (l *Result) MoveFiles(dir string) {
+	for _, file := range []*string{&l.Bundle, &l.Archive} {
+		if *file != "" {
+			*file = path.Join(dir, *file)
+		}
+	}
+}
+
+// evidence lists the files that keep work.
+func (l *Result) evidence() (files []workorder.Evidence) {
+	if l.Bundle != "" {
+		files = append(files, workorder.Evidence{Name: "commits that could not be pushed", Path: l.Bundle, Kind: "git-bundle"})
+	}
+	if l.Archive != "" {
+		files = append(files, workorder.Evidence{Name: "files that could not be committed", Path: l.Archive, Kind: "tar+gzip"})
+	}
+	return files
+}
+
 // commitsInBox reports whether readable commits could neither be pushed nor bundled; the host takes them from the box.
 func (l *Result) commitsInBox() bool { return l.Err != nil && l.Bundle == "" && len(l.Commits) > 0 }
 
@@ -74,7 +137,7 @@ func (l *Result) Failed() (workorder.Reason, bool) {
 		case len(l.Commits) > 0:
 			why.Code = workorder.ReasonPush
 		}
-		why.Detail += "; the commits are kept in " + filepath.Base(l.Bundle)
+		why.Detail += "; the commits are kept in " + l.Bundle
 	case l.commitsInBox():
 		why.Code = workorder.ReasonLeft
 		why.Detail += "; there was no time to keep the commits as a file: they are copied out of the sandbox after it has stopped"
@@ -92,12 +155,8 @@ func (l *Result) CopyTo(r *workorder.Result) {
 		r.Branch = ""
 	}
 	r.Warnings = append(r.Warnings, l.Warnings...)
-	if l.Bundle != "" {
-		r.Evidence = append(
-			r.Evidence, workorder.Evidence{Name: "commits that could not be pushed", Path: filepath.Base(l.Bundle), Kind: "git-bundle"},
-		)
+	if l.Repos != nil {
+		r.Repos = l.Repos
 	}
-	if l.Archive != "" {
-		r.Evidence = append(r.Evidence, workorder.Evidence{Name: "files that could not be committed", Path: l.Archive, Kind: "tar+gzip"})
-	}
+	r.Evidence = append(append(r.Evidence, l.evidence()...), l.files...)
 }

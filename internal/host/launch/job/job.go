@@ -24,6 +24,7 @@ type Job struct {
 	// are no secrets.
 	Secrets func(context.Context) (map[string]string, error)
 	Git     *workorder.GitCredential
+	RepoGit map[string]*workorder.GitCredential // of further repositories, by name
 	// ForgeToken opens the pull request. It is empty if App opens it, or without a token or pull request.
 	ForgeToken string
 	// App renews credentials that expire; nil if there is none.
@@ -42,12 +43,22 @@ type Job struct {
 
 // Check validates the order.
 func (j *Job) Check() error {
-	checked := j.Order
-	if j.LocalRepo != "" {
-		checked.CloneURL = j.LocalRepo // the real URL is known only when the repository is served
-	}
-	return exiterr.New(workorder.ExitInvalid, checked.Check(), "")
+	return exiterr.New(workorder.ExitInvalid, j.Order.Served().Check(), "")
 }
+
+// LocalRepos are the order's further repositories on this machine, by name.
+func (j *Job) LocalRepos() map[string]string {
+	local := map[string]string{}
+	for _, r := range j.Order.Repos {
+		if filepath.IsAbs(r.Repo) {
+			local[r.Name] = r.Repo
+		}
+	}
+	return local
+}
+
+// Serves reports whether this machine serves a repository to the box.
+func (j *Job) Serves() bool { return j.LocalRepo != "" || len(j.LocalRepos()) > 0 }
 
 // MemoryTenths is the default share of the machine's memory for a box: a program in the box that takes too much is killed
 // before the machine's own programs are.
@@ -139,6 +150,10 @@ func PlanText(job *Job) string {
 	if o.Repo != "" {
 		line("clone", "%s at %s", o.Repo, cmp.Or(o.Branch, "its default branch"))
 	}
+	for i := range o.Repos {
+		r := &o.Repos[i]
+		line("clone", "%s at %s, into %s", r.Repo, cmp.Or(r.Branch, "its default branch"), r.Dir())
+	}
 	if o.Rebase != nil {
 		line("rebase", "%s", rebase(o))
 	} else if o.Mode.Continues() {
@@ -184,7 +199,7 @@ func PlanText(job *Job) string {
 		line("validate", "%s: %s", v.Name, oneLine(v.Run))
 	}
 	if o.Repo != "" {
-		line("push", "%s", o.TargetBranch)
+		line("push", "%s", o.TargetBranch+strings.Repeat(", in each repository", min(len(o.Repos), 1)))
 	} else {
 		line("push", "nothing: the task has no repository")
 	}

@@ -1,0 +1,113 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// twoMore is a project on a remote with a further repository there, web, and one on this machine, api.
+func twoMore(t *testing.T, script string) (u *user, project, app, api, web string) {
+	t.Helper()
+	srv := gittest.NewAt(t, keptToken, hostAddress(t))
+	appURL, webURL := srv.Create(t, "app.git", map[string]string{"README": "app"}), srv.Create(t, "web.git", map[string]string{"README": "web"})
+	u = newCarefulUser(t, "SANDBOX_AGENT_GIT_TOKEN="+keptToken)
+	api = u.repo(map[string]string{"a": "1"})
+	project = u.project(scripted("repo: "+appURL+"\ncheckpoint_interval: 1s\nrepos:\n  api: "+api+"\n  web: {repo: "+webURL+", branch: main}\n", script))
+	return u, project, filepath.Join(srv.Root, "app.git"), api, filepath.Join(srv.Root, "web.git")
+}
+
+func further(t *testing.T, r *workorder.Result, name string) workorder.RepoResult {
+	t.Helper()
+	for _, one := range r.Repos {
+		if one.Name == name {
+			return one
+		}
+	}
+	t.Fatalf("no repository %s in %+v", name, r.Repos)
+	return workorder.RepoResult{}
+}
+
+// Each repository gets the task's branch with its own changes, a later attempt goes on in all, and rm forgets all.
+func TestFurtherRepositories(t *testing.T) {
+	t.Parallel()
+	u, project, app, api, web := twoMore(t, `
+test "$(cat api/a)" && test -f web/README && git -C web log -1 >/dev/null || exit 9
+date +%N >made
+cd api && date +%N >a && git commit -qam 'Change a' && date +%N >left
+`)
+	c := u.run("", "create", "--task", "x", "-p", project)
+	r := u.plainResult(c.task(t))
+	is := further(t, r, "api")
+	if c.code != 0 || r.Status != workorder.StatusSuccess || !r.Pushed || !is.Pushed || is.Branch != r.Branch || len(is.Commits) != 2 {
+		t.Fatalf("exit code %d, %s, %+v", c.code, r.Reasons, r.Repos)
+	}
+	if is := further(t, r, "web"); is.Pushed || len(is.Commits) > 0 {
+		t.Errorf("%+v", is)
+	}
+	if got := gittest.Git(t, app, "ls-tree", "-r", "--name-only", r.Branch); got != "README\nmade" {
+		t.Errorf("the task's own repository has %q", got)
+	}
+	if got := gittest.Git(t, api, "ls-tree", "-r", "--name-only", r.Branch); got != "a\nleft" {
+		t.Errorf("api has %q", got)
+	}
+	if got := gittest.Git(t, api, "status", "--porcelain"); got != "" || gittest.Git(t, web, "for-each-ref", "refs/heads/agent/") != "" {
+		t.Errorf("api's work tree: %q", got)
+	}
+	again := u.run("", "continue", r.TaskID, "--task", "and more")
+	if is2 := further(t, u.plainResult(r.TaskID), "api"); again.code != 0 || len(is2.Commits) != 4 || is2.Commits[2] != is.Commits[0] {
+		t.Errorf("exit code %d, %+v", again.code, is2)
+	}
+	if gone := u.run("", "rm", "--force", "--branch", r.TaskID); gone.code != 0 {
+		t.Errorf("exit code %d: %s", gone.code, gone.stderr)
+	}
+	for _, dir := range []string{app, api, web} {
+		if refs := gittest.Git(t, dir, "for-each-ref", "--format=%(refname)"); refs != "refs/heads/main" {
+			t.Errorf("%s has %q", dir, refs)
+		}
+	}
+}
+
+// A stopped task lands in each repository.
+func TestFurtherRepositoriesAreStopped(t *testing.T) {
+	t.Parallel()
+	u, project, _, api, web := twoMore(t, "echo 2 >api/a; echo new >web/new; echo agent-is-busy; sleep 600\n")
+	id := workorder.NewTaskID()
+	s := u.start("", "create", "--task", "x", "--task-id", id, "-p", project)
+	s.waitFor("agent-is-busy")
+	u.run("", "stop", id)
+	s.wait()
+	r := u.plainResult(id)
+	for name, dir := range map[string]string{"api": api, "web": web} {
+		if is := further(t, r, name); !is.Pushed || len(is.Commits) != 1 || gittest.Git(t, dir, "rev-parse", is.Branch) != is.HeadSHA {
+			t.Errorf("%s: %+v, %s", name, is, r.Reasons)
+		}
+	}
+}
+
+// A repository that has a further one's directory itself ends the task before its agent starts.
+func TestFurtherRepositoryHasNoPlace(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	app, api := u.repo(map[string]string{"api/x": "1"}), u.repo(map[string]string{"a": "1"})
+	outside := t.TempDir()
+	link := u.repo(map[string]string{"x": "1"})
+	if err := os.Symlink(outside, filepath.Join(link, "api")); err != nil {
+		t.Fatal(err)
+	}
+	gittest.Git(t, link, "add", "-A")
+	gittest.Git(t, link, "commit", "-q", "-m", "link")
+	for _, repo := range []string{app, link} {
+		c := u.run("", "create", "--task", "x", "-p", u.project(scripted("repo: "+repo+"\nrepos: {api: "+api+"}\n", "echo x >y\n")))
+		r := u.plainResult(c.task(t))
+		if c.code == 0 || r.Status != workorder.StatusError || !strings.Contains(r.Reasons.String(), "repository api") || r.Step(workorder.StepAgent) != nil && r.Step(workorder.StepAgent).Status == workorder.StepDone {
+			t.Errorf("exit code %d, %s, %+v", c.code, r.Reasons, r.Steps)
+		}
+	}
+}
