@@ -91,6 +91,47 @@ func TestFurtherRepositoriesAreStopped(t *testing.T) {
 	}
 }
 
+// Commits that a further remote refuses, and those of a killed sandbox, are kept as files, and what lands lands.
+func TestFurtherRepositoryIsNotReached(t *testing.T) {
+	t.Parallel()
+	u, project, _, _, web := twoMore(t, "echo 2 >api/a; echo new >web/new; git -C web add -A; git -C web commit -qm New; echo x >made\n")
+	hook := filepath.Join(web, "hooks/pre-receive")
+	if err := os.WriteFile(hook, []byte("#!/bin/sh\nwhile read -r old new ref; do case $ref in refs/heads/*) echo no; exit 1;; esac; done\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c := u.run("", "create", "--task", "x", "-p", project)
+	r := u.plainResult(c.task(t))
+	bundle := filepath.Join(u.state, r.TaskID, workorder.ReposDir, "web", workorder.BundleFile)
+	if !r.Pushed || !further(t, r, "api").Pushed || further(t, r, "web").Pushed || r.Status != workorder.StatusError || !r.Reasons.Has(workorder.ReasonPush) ||
+		!strings.Contains(gittest.Git(t, web, "bundle", "list-heads", bundle), further(t, r, "web").HeadSHA) {
+		t.Errorf("exit code %d, %s, %+v", c.code, r.Reasons, r.Repos)
+	}
+}
+
+func TestFurtherRepositoryOfAKilledSandbox(t *testing.T) {
+	t.Parallel()
+	u, project, _, _, web := twoMore(t, "sleep 3; cd web; echo new >new; git add -A; git commit -qm New; echo agent-is-busy; sleep 600\n")
+	hook := filepath.Join(web, "hooks/pre-receive")
+	if err := os.WriteFile(hook, []byte("#!/bin/sh\nwhile read -r old new ref; do case $ref in refs/sandbox-agent/*/state|refs/sandbox-agent/*/alive) ;; *) exit 1;; esac; done\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	id := workorder.NewTaskID()
+	s := u.start("", "create", "--task", "x", "--task-id", id, "-p", project)
+	s.waitFor("agent-is-busy")
+	boxes := ours(t, id)
+	if len(boxes) != 1 {
+		t.Fatalf("%d boxes", len(boxes))
+	}
+	if err := eng.ContainerKill(t.Context(), boxes[0].ID, "KILL"); err != nil {
+		t.Fatal(err)
+	}
+	s.wait()
+	bundle := filepath.Join(u.state, id, workorder.ReposDir, "web", workorder.BundleFile)
+	if heads := gittest.Git(t, web, "bundle", "list-heads", bundle); !strings.Contains(heads, "agent/"+id) {
+		t.Errorf("%q", heads)
+	}
+}
+
 // A repository that has a further one's directory itself ends the task before its agent starts.
 func TestFurtherRepositoryHasNoPlace(t *testing.T) {
 	t.Parallel()

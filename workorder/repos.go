@@ -2,9 +2,10 @@ package workorder
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 )
 
 // ReposDir is the directory of the output with the files of further repositories, by name.
@@ -40,7 +41,7 @@ type RepoResult struct {
 // MaxRepos is the limit of Order.Repos: each is cloned, saved and pushed by itself.
 const MaxRepos = 16
 
-var repoName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+var repoName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 // ValidRepoName reports whether a further repository can have the name.
 func ValidRepoName(s string) bool { return repoName.MatchString(s) && !strings.HasSuffix(s, ".git") }
@@ -124,6 +125,7 @@ func (o *Order) checkRepos(p *problems) {
 		p.require(r.Repo != "" && r.CloneURL != "", "repos.%s: repo and clone_url are both needed", r.Name)
 		p.require(r.Repo != o.Repo, "repos.%s is the task's own repository", r.Name)
 		p.require(r.Branch == "" || ValidRefName(r.Branch), "repos.%s: branch %q is not a valid branch name", r.Name, r.Branch)
-		p.require(r.Branch != o.TargetBranch, "repos.%s: branch and target_branch are both %q: the base branch is never written", r.Name, r.Branch)
+		p.require(r.Branch != o.TargetBranch, "repos.%s: branch and target_branch are both %q: the base branch is never written", r.Name,
+			r.Branch)
 	}
 }

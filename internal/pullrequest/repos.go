@@ -13,7 +13,9 @@ type Opener func(ctx context.Context, o *workorder.Order, r *workorder.Result) (
 // OpenAll calls open for the task's repository and for each further one with commits. The result's Repos get their pull
 // requests; the answer is about the task's own repository. The bodies name the other pull requests, so those that are
 // opened first are written again.
-func OpenAll(ctx context.Context, o *workorder.Order, r *workorder.Result, open Opener) (pr *workorder.PR, why string, warnings []string, err error) {
+func OpenAll(ctx context.Context, o *workorder.Order, r *workorder.Result, open Opener) (
+	pr *workorder.PR, why string, warnings []string, err error,
+) {
 	said := openOthers(ctx, o, r, open)
 	known := r.PR
 	pr, why, warnings, err = open(ctx, o, r)
@@ -35,7 +37,9 @@ func openOthers(ctx context.Context, o *workorder.Order, r *workorder.Result, op
 	return warnings
 }
 
-func openFurther(ctx context.Context, o *workorder.Order, r *workorder.Result, of *workorder.OrderRepo, open Opener) (warnings []string, err error) {
+func openFurther(
+	ctx context.Context, o *workorder.Order, r *workorder.Result, of *workorder.OrderRepo, open Opener,
+) (warnings []string, err error) {
 	for i := range r.Repos {
 		is := &r.Repos[i]
 		if is.Name != of.Name {

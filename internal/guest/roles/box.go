@@ -266,8 +266,8 @@ func (p *parts) runner(mask *redact.Set) (*boot.Runner, error) {
 	}
 	if prover.Wanted(o) {
 		b.Prover = &prover.Prover{
-			Config: func() runner.Config { return p.task.ConfigFor(workorder.SecretForValidate) }, Repo: p.repo.Repository, Containers: p.engine.Containers,
-			State: p.paths.state, Dir: p.paths.proof, Rooms: p.rooms(),
+			Config: func() runner.Config { return p.task.ConfigFor(workorder.SecretForValidate) }, Repo: p.repo.Repository,
+			Containers: p.engine.Containers, State: p.paths.state, Dir: p.paths.proof, Rooms: p.rooms(),
 		}
 	}
 	if o.MayContinue() {

@@ -92,7 +92,7 @@ func (rs *Repositories) Resume(repos []workorder.RepoResult) {
 func (rs *Repositories) Authenticate() error {
 	err := rs.Repository.Authenticate()
 	for _, o := range rs.others {
-		err = errors.Join(err, o.named(o.Repository.Authenticate()))
+		err = errors.Join(err, o.named(o.Authenticate()))
 	}
 	return err
 }
@@ -123,7 +123,9 @@ func (rs *Repositories) Clone(ctx context.Context) (CloneResult, error) {
 // clone makes the work tree below that of the task's repository, which must ignore it.
 func (o *further) clone(ctx context.Context, in *Workspace) error {
 	// As the agent's user: a link of that name in the repository leads no further than that user may write.
-	if err := in.feed(ctx, "mkdir -- "+text.Shell(o.is.Name)+" && mkdir -p .git/info && cat >>.git/info/exclude", "/"+o.is.Name+"/\n"); err != nil {
+	if err := in.feed(
+		ctx, "mkdir -- "+text.Shell(o.is.Name)+" && mkdir -p .git/info && cat >>.git/info/exclude", "/"+o.is.Name+"/\n",
+	); err != nil {
 		return fmt.Errorf("make its directory in %s, which the repository there must not have itself: %w", in.Dir, err)
 	}
 	for _, dir := range []string{o.cfg.Git, o.cfg.Out, filepath.Dir(o.cfg.SSH)} {
@@ -131,7 +133,7 @@ func (o *further) clone(ctx context.Context, in *Workspace) error {
 			return err
 		}
 	}
-	c, err := o.Repository.Clone(ctx)
+	c, err := o.Clone(ctx)
 	if err != nil {
 		return err
 	}
@@ -169,7 +171,7 @@ func (rs *Repositories) Lost() <-chan struct{} {
 func (rs *Repositories) RecordSetupFiles(ctx context.Context) (hidden []string, err error) {
 	hidden, err = rs.Repository.RecordSetupFiles(ctx)
 	for _, o := range rs.others {
-		more, oerr := o.Repository.RecordSetupFiles(ctx)
+		more, oerr := o.RecordSetupFiles(ctx)
 		for _, p := range more {
 			hidden = append(hidden, path.Join(o.is.Name, p))
 		}
@@ -251,8 +253,8 @@ func (rs *Repositories) Land(ctx context.Context, baseSHA string, end land.Recor
 }
 
 func (o *further) land(ctx context.Context, end land.RecordAttempt) land.Result {
-	l := o.Repository.Land(ctx, o.is.BaseSHA, end)
-	l.ArchiveLeftovers(ctx, o.left, o.Repository.Archive)
+	l := o.Land(ctx, o.is.BaseSHA, end)
+	l.ArchiveLeftovers(ctx, o.left, o.Archive)
 	l.MoveFiles(path.Join(workorder.ReposDir, o.is.Name))
 	o.is.HeadSHA, o.is.Commits, o.is.Pushed, o.is.Branch = l.Head, l.Commits, l.Pushed, ""
 	if l.Pushed {
@@ -289,7 +291,7 @@ func (rs *Repositories) Surface(ctx context.Context, base, head string) (found [
 		if !o.is.Pushed {
 			continue
 		}
-		more, oerr := o.Repository.Surface(ctx, o.is.BaseSHA, o.is.HeadSHA)
+		more, oerr := o.Surface(ctx, o.is.BaseSHA, o.is.HeadSHA)
 		for _, f := range more {
 			f.Path = path.Join(o.is.Name, f.Path)
 			found = append(found, f)

@@ -68,7 +68,9 @@ func (c collector) salvage(
 }
 
 // salvageFurther copies the commits in further repositories that are not on their remotes.
-func (c collector) salvageFurther(ctx context.Context, rec *taskstore.Record, res *workorder.Result, box string) (said []string, err error) {
+func (c collector) salvageFurther(
+	ctx context.Context, rec *taskstore.Record, res *workorder.Result, box string,
+) (said []string, err error) {
 	order, err := outcome.ReadOrder(rec.Dir)
 	if err != nil {
 		return nil, nil // the box never had one

@@ -182,7 +182,9 @@ func (st starter) start(ctx context.Context, j *job.Job, rec *taskstore.Record, 
 		if err := st.saveOrder(rec, &j.Order); err != nil {
 			return nil, err
 		}
-		env, err := json.Marshal(workorder.Envelope{Order: j.Order, Secrets: secrets, Git: j.Git, RepoGit: j.RepoGit, ForgeToken: j.ForgeToken, App: j.App})
+		env, err := json.Marshal(workorder.Envelope{
+			Order: j.Order, Secrets: secrets, Git: j.Git, RepoGit: j.RepoGit, ForgeToken: j.ForgeToken, App: j.App,
+		})
 		if err != nil {
 			return nil, fmt.Errorf("write the work order: %w", err)
 		}

@@ -54,7 +54,7 @@ func Permissions(p *projects.Project, u UserOverrides) (list []Permission) {
 		list = append(list, Permission{Key: "repo", Value: p.Repo, Reason: why, Claim: true})
 	}
 	for _, r := range p.Repos {
-		add("repos."+r.Name, r.Repo, "a further repository is given to the commands of this one, and is pushed to: your git token goes to its server")
+		add("repos."+r.Name, r.Repo, "a further repository is given to this one's commands and is pushed to: your git token goes to its server")
 	}
 	for _, dir := range u.Borrows {
 		add("repo", "objects of "+dir, "the repository's objects come from there, and its commands can read them")
