@@ -87,9 +87,14 @@ network: {mode: none}
 	if c := u.run("", "stop", name); c.code != 0 {
 		t.Fatalf("stop: exit code %d", c.code)
 	}
-	if got, code := sh(`exec 3<>/dev/tcp/redis/6379; printf 'GET a\r\n' >&3; head -n 2 <&3; cat /home/sandbox/own made; docker volume ls -q; echo $KEY_OF_ALL`); code != 0 ||
-		got.Stdout != "$4\r\nkept\r\nmine\n22\nkept\nvalue-for-all-commands\n" {
+	if got, code := sh(`exec 3<>/dev/tcp/redis/6379; printf 'GET a\r\n' >&3; head -n 2 <&3; cat /home/sandbox/own made; docker volume ls -q; test "$KEY_OF_ALL" = value-for-all-commands`); code != 0 ||
+		got.Stdout != "$4\r\nkept\r\nmine\n22\nkept\n" {
 		t.Errorf("after a stop: exit code %d, %q, %s", code, got.Stdout, got.Stderr)
+	}
+	// What commands print has a mask in place of secrets; also when it comes in parts, and encoded.
+	if got, code := sh(`for p in value-for -all -commands; do printf %s $p; sleep 0.2; done; echo; printf %s "$KEY_OF_ALL" | base64 >&2; echo end`); code != 0 ||
+		!strings.HasSuffix(got.Stdout, "\nend\n") || strings.Contains(got.Stdout, "commands") || strings.Contains(got.Stderr, "dmFsdWUt") || got.Stderr == "" {
+		t.Errorf("exit code %d, %q, %q", code, got.Stdout, got.Stderr)
 	}
 	in, err := eng.ContainerInspect(t.Context(), "sandbox-agent-sandbox-"+name)
 	if err != nil {

@@ -39,6 +39,9 @@ type Command struct {
 	Background bool
 	// Terminal, if non-nil, gives the command a terminal of this size instead of pipes.
 	Terminal *Size
+	// Masked replaces the values of the sandbox's secrets in the output, also encoded in base64 and hexadecimal. It has no
+	// effect with a Terminal.
+	Masked bool
 	// Unrecorded omits the command from the sandbox's history. It is for commands that no user requested.
 	Unrecorded bool
 }
@@ -107,7 +110,11 @@ func (in *instance) start(ctx context.Context, c Command) (*Process, error) {
 	var p *Process
 	begun := time.Now()
 	err := in.use(ctx, func(client *wireclient.Client) error {
-		started, err := client.Start(ctx, c.wire(), c.Stdin)
+		what := c.wire()
+		if s := in.current(); s.Box != nil && len(s.Box.SecretNames) > 0 { // others have none, and may be of an older program
+			what.Masked = c.Masked
+		}
+		started, err := client.Start(ctx, what, c.Stdin)
 		p = &Process{client: client, p: started, began: begun}
 		return err
 	})

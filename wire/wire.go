@@ -100,6 +100,8 @@ type Command struct {
 	Terminal *Size `json:"terminal,omitempty"`
 	// Background keeps the command running after its client disconnects.
 	Background bool `json:"background,omitempty"`
+	// Masked replaces the values of the sandbox's secrets in the output, unless it goes to a terminal.
+	Masked bool `json:"masked,omitempty"`
 	// KeepInput leaves the standard input open after the request's body, for PathExecInput.
 	KeepInput bool `json:"keep_input,omitempty"`
 }

@@ -3,6 +3,7 @@ package workorder
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -201,6 +202,9 @@ func CheckBaseURL(s string) error {
 		return fmt.Errorf("%s has a credential: declare it as a secret", u.Redacted())
 	case u.RawQuery != "" || u.Fragment != "":
 		return fmt.Errorf("%q has a query or a fragment", s)
+	}
+	if a, err := netip.ParseAddr(u.Hostname()); err == nil && IsMetadata(a) {
+		return fmt.Errorf("%s is an address of metadata services, which is no server of models", a)
 	}
 	return nil
 }

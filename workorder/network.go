@@ -82,6 +82,12 @@ func Metadata() []netip.Prefix {
 	}
 }
 
+// IsMetadata reports whether an address is in one of the ranges of Metadata, or link-local.
+func IsMetadata(a netip.Addr) bool {
+	a = a.Unmap().WithZone("")
+	return a.IsLinkLocalUnicast() || slices.ContainsFunc(Metadata(), func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
 // NameRange returns the range of the addresses that represent names in a restricted box: reserved for network
 // benchmarks (RFC 2544), not routed.
 func NameRange() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, 0, 0}), 15) }

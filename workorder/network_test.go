@@ -69,3 +69,16 @@ func TestBadAllowRules(t *testing.T) {
 		}
 	}
 }
+
+func TestServersOfModels(t *testing.T) {
+	t.Parallel()
+	for url, ok := range map[string]bool{
+		"https://api.example.com/v1": true, "http://host.docker.internal:4000": true, "http://192.168.1.5:8080": true,
+		"http://169.254.169.254": false, "http://[fe80::1]:80/v1": false, "http://[::ffff:169.254.170.2]/": false, "http://168.63.129.16": false,
+		"ftp://x": false, "https://u:p@x": false,
+	} {
+		if err := CheckBaseURL(url); (err == nil) != ok {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}

@@ -147,6 +147,9 @@ func (e *Env) projectSecrets(ctx context.Context, s sandbox.Spec) (sandbox.Secre
 	if err != nil {
 		return sandbox.Secrets{}, err
 	}
-	values, git, err := g.SandboxSecrets(ctx, credentials)
+	values, git, missing, err := g.SandboxSecrets(ctx, credentials)
+	for _, lacks := range missing {
+		e.Warn("left out: " + lacks.Error())
+	}
 	return sandbox.Secrets{Values: values, Git: (*sandbox.GitCredential)(git)}, err
 }

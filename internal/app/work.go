@@ -146,7 +146,8 @@ func (w Works) last(ctx context.Context, want func(*taskstore.Record) bool) (*ta
 		return nil, err
 	}
 	if len(newest) == 0 {
-		return nil, NotFound(errors.New("there are no tasks yet"), "start one with: sandbox-agent \"fix the flaky test\"")
+		return nil, NotFound(errors.New("there are no tasks yet, and no sandbox's branch descends from the current checkout"),
+			"start a task with: sandbox-agent \"fix the flaky test\", or name a sandbox of: sandbox-agent ps --sandboxes")
 	}
 	top, err := w.RepoRoot()
 	if err != nil {

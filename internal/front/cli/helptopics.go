@@ -111,6 +111,8 @@ func environmentTopic() string {
 	rows := []variableRow{
 		{"SANDBOX_AGENT_STATE_DIR", "directory of tasks, records and keys"},
 		{"SANDBOX_AGENT_VERBOSE", "true: --verbose for all commands"},
+		{"SANDBOX_AGENT_LOG_FORMAT", "json: --log-format json for all commands"},
+		{"SANDBOX_AGENT_DEBUG", "true: --debug for all commands"},
 		{app.SandboxVariable, "sandbox of commands without a name"},
 		{app.RuntimeVariable, "runtime of new sandboxes"},
 		{app.ImageVariable, "image of containers without --image"},

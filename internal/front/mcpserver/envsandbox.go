@@ -123,7 +123,7 @@ func (e *branchSandbox) Run(ctx context.Context, q SandboxCommand) (r SandboxRes
 	}
 	c := sandbox.Command{
 		Argv: []string{cmp.Or(string(q.Shell), sandbox.Shells[0]), "-c", q.Command}, Dir: sandbox.CloneDir,
-		Background: q.Background, MaxOutput: maxEnvOutput, Timeout: time.Duration(q.Timeout * float64(time.Second)),
+		Background: q.Background, Masked: true, MaxOutput: maxEnvOutput, Timeout: time.Duration(q.Timeout * float64(time.Second)),
 	}
 	if q.Background {
 		p, err := e.sb.Start(ctx, c)

@@ -11,10 +11,12 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
@@ -147,11 +149,19 @@ func NewModels(c ModelsConfig) (*Models, error) {
 	m.mask.Store(redact.Named(keys))
 	m.client = &http.Transport{
 		Proxy:               http.ProxyFromEnvironment, // loopback is never proxied
-		DialContext:         (&net.Dialer{Timeout: dialTime}).DialContext,
+		DialContext:         (&net.Dialer{Timeout: dialTime, ControlContext: notMetadata}).DialContext,
 		TLSHandshakeTimeout: tlsTime, ResponseHeaderTimeout: answerTime, IdleConnTimeout: idleTime,
 		MaxResponseHeaderBytes: maxHeader, DisableCompression: true, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 16,
 	}
 	return m, nil
+}
+
+// notMetadata refuses connections to services that hand out this machine's credentials, whatever a name resolves to.
+func notMetadata(_ context.Context, _, address string, _ syscall.RawConn) error {
+	if at, err := netip.ParseAddrPort(address); err == nil && workorder.IsMetadata(at.Addr()) {
+		return fmt.Errorf("%s is an address of a metadata service, which is no server of models", at.Addr())
+	}
+	return nil
 }
 
 // SetKeys replaces the values of keys by their names, for the requests that begin from here on. Names of other secrets have no effect.

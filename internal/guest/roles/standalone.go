@@ -77,6 +77,9 @@ func (s *standaloneServer) config() wireserver.Config {
 		Network:     s.parts.network(),
 		IdleTimeout: ms(o.IdleTimeoutMS), TTL: ms(o.TTLMS), OwnerTimeout: ms(o.OwnerTimeoutMS),
 	}
+	if m := s.parts.mask.Load(); m != nil {
+		c.Mask = m.Writer
+	}
 	if s.parts.models != nil {
 		c.SetKeys = s.parts.models.SetKeys
 	}

@@ -125,7 +125,10 @@ func supabase(ctx context.Context, cfg SupabaseConfig, dir string, log io.Writer
 	s.Stderr = io.MultiWriter(log, tail)
 	out, err := proc.Output(ctx, s)
 	if err != nil {
-		return nil, fmt.Errorf("supabase %s: %w: %s", args[0], absent(err), strings.TrimSpace(tail.String()))
+		if errors.Is(err, proc.ErrNotFound) {
+			return nil, absent(err)
+		}
+		return nil, fmt.Errorf("supabase %s: %w: %s", args[0], err, strings.TrimSpace(tail.String()))
 	}
 	return out, nil
 }

@@ -50,7 +50,8 @@ type command struct {
 	started time.Time
 	run     *supervise.Process
 	out     *spool
-	tty     *os.File // the guest's side of its terminal; nil if none
+	tty     *os.File         // the guest's side of its terminal; nil if none
+	masks   []io.WriteCloser // hold back what may be the beginning of a secret
 
 	input   sync.Mutex
 	stdin   *os.File      // nil once closed
@@ -136,9 +137,9 @@ func (cs *commands) launch(ctx context.Context, c *command) ([]*proc.PipeCopier,
 		return nil, wirehttp.Failed("start the command", err)
 	}
 	c.stdin, c.tty = std.ourIn, std.tty
-	copiers := []*proc.PipeCopier{proc.NewPipeCopier(std.ourOut, c.out.writer(wire.FrameStdout))}
+	copiers := []*proc.PipeCopier{proc.NewPipeCopier(std.ourOut, c.writer(cs.config.Mask, wire.FrameStdout))}
 	if std.ourErr != nil {
-		copiers = append(copiers, proc.NewPipeCopier(std.ourErr, c.out.writer(wire.FrameStderr)))
+		copiers = append(copiers, proc.NewPipeCopier(std.ourErr, c.writer(cs.config.Mask, wire.FrameStderr)))
 	}
 	if c.what.TimeoutMS > 0 {
 		timer := time.AfterFunc(time.Duration(c.what.TimeoutMS)*time.Millisecond, func() {
@@ -150,6 +151,17 @@ func (cs *commands) launch(ctx context.Context, c *command) ([]*proc.PipeCopier,
 		go func() { <-c.done; timer.Stop() }()
 	}
 	return copiers, nil
+}
+
+// writer returns the stream that the output goes to.
+func (c *command) writer(mask func(io.Writer) io.WriteCloser, stream wire.FrameType) io.Writer {
+	w := c.out.writer(stream)
+	if mask == nil || !c.what.Masked || c.what.Terminal != nil {
+		return w
+	}
+	m := mask(w)
+	c.masks = append(c.masks, m)
+	return m
 }
 
 func (cs *commands) follow(c *command, copiers []*proc.PipeCopier) {
@@ -167,6 +179,9 @@ func (cs *commands) follow(c *command, copiers []*proc.PipeCopier) {
 	until := time.Now().Add(settleTime)
 	for _, f := range copiers {
 		f.Drain(time.Until(until)) // background processes may continue to write
+	}
+	for _, m := range c.masks {
+		_ = m.Close() // the spool takes everything
 	}
 	c.closeInput()
 	c.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -31,6 +32,8 @@ type Config struct {
 	Dir  string   // initial directory of commands
 	Home string   // home directory of the user
 	Env  []string // NAME=value, for each command
+	// Mask replaces secrets in what it writes to w, up to a Close; nil if there are none.
+	Mask func(w io.Writer) io.WriteCloser
 	// Self is this program; Reap are its arguments for supervise.Main, Files those for files.Main.
 	Self        string
 	Reap, Files []string

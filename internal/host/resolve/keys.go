@@ -286,23 +286,26 @@ func (g *Resolved) secrets(ctx context.Context, find *credentials.Finder) (map[s
 }
 
 // SandboxSecrets returns the project's available secrets for a standalone box, and its repository's credential. The
-// harness needs no key there.
+// harness needs no key there. missing says which other secrets have no value.
 func (g *Resolved) SandboxSecrets(ctx context.Context, find *credentials.Finder) (values map[string]string, git *workorder.GitCredential,
-	err error,
+	missing []error, err error,
 ) {
 	var there []projects.Secret
 	for _, s := range g.Project.Secrets {
-		if credentials.CheckAvailable(find.Getenv, s) == nil {
+		lacks := credentials.CheckAvailable(find.Getenv, s)
+		if lacks == nil {
 			there = append(there, s)
+		} else if !s.Optional && !g.Project.IsKey(s) {
+			missing = append(missing, lacks)
 		}
 	}
 	if values, _, err = g.values(ctx, find, there); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if g.Local == nil && g.Project.Repo != "" {
 		git, err = find.Git(ctx, g.Project.Repo)
 	}
-	return values, git, err
+	return values, git, missing, err
 }
 
 // AgentSecrets returns the secrets for agents alone. A missing one is an error unless the project can omit it.

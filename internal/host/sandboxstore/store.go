@@ -64,7 +64,7 @@ func (s *Store) Save(name string, rec Record) error {
 // Load reads a sandbox's record, or returns fs.ErrNotExist.
 func (s *Store) Load(name string) (rec Record, err error) {
 	path := filepath.Join(s.Dir(name), recordFile)
-	b, err := os.ReadFile(path)
+	b, err := statedir.ReadFile(path)
 	if err != nil {
 		return rec, err
 	}
@@ -100,7 +100,7 @@ func (s *Store) Begin(name string, c Creation) error {
 
 // Begun returns what Begin wrote. A damaged file is an empty Creation.
 func (s *Store) Begun(name string) (c Creation, begun bool) {
-	b, err := os.ReadFile(filepath.Join(s.Dir(name), creationFile))
+	b, err := statedir.ReadFile(filepath.Join(s.Dir(name), creationFile))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return c, false
 	}

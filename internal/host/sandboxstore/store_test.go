@@ -25,6 +25,17 @@ func TestRecord(t *testing.T) {
 	if names, err := s.Names(); err != nil || len(names) != 0 {
 		t.Errorf("%v, %v", names, err)
 	}
+	elsewhere := filepath.Join(t.TempDir(), "record.json")
+	if err := errors.Join(os.WriteFile(elsewhere, []byte("{}"), 0o600), os.MkdirAll(s.Dir("link"), 0o700),
+		os.Symlink(elsewhere, filepath.Join(s.Dir("link"), "record.json"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Load("link"); err == nil {
+		t.Error("a link was followed")
+	}
+	if err := os.RemoveAll(s.Dir("link")); err != nil {
+		t.Fatal(err)
+	}
 	unlock, err := s.Lock(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -26,6 +27,16 @@ func DefaultDir(getenv func(string) string) (string, error) {
 		return "", errors.New("find state directory: HOME is not set: set SANDBOX_AGENT_STATE_DIR")
 	}
 	return filepath.Join(home, ".local", "state", "sandbox-agent"), nil
+}
+
+// ReadFile reads a file that WriteFile wrote: a link in its place is an error.
+func ReadFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
 }
 
 // WriteFile replaces a file atomically and durably.

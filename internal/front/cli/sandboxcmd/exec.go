@@ -111,7 +111,7 @@ type execResult struct {
 }
 
 func (o *execOptions) command(argv []string) (c sandbox.Command, ports []app.Port, err error) {
-	c = sandbox.Command{Argv: argv, Dir: o.dir, Env: o.env, Timeout: o.timeout, Background: o.background}
+	c = sandbox.Command{Argv: argv, Dir: o.dir, Env: o.env, Timeout: o.timeout, Background: o.background, Masked: true}
 	var errs []error
 	if o.timeout < 0 {
 		errs = append(errs, errors.New("--timeout must not be negative"))
