@@ -218,7 +218,7 @@ func (s StartingBox) Wait(ctx context.Context, id string, since time.Time) error
 		case s.Ready(e):
 			done(errReady)
 		case e.Type != workorder.EventService && e.Status == string(workorder.StepFailed):
-			failed = strings.TrimPrefix(e.Name+": "+e.Text, ": ")
+			failed = cmp.Or(failed, strings.TrimPrefix(e.Name+": "+e.Text, ": ")) // not that of the result, which names none
 		}
 		s.Progress(e)
 	})
