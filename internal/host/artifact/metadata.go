@@ -83,9 +83,6 @@ func Read(dir string) (code.Preset, error) {
 	}
 	var m Metadata
 	errs := []error{m.decode(b), m.check()}
-	if m.Name == "" { // which is said
-		m.standIn("name")
-	}
 	run := filepath.Join(dir, filepath.FromSlash(runFile))
 	switch st, err := os.Stat(run); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -260,10 +257,14 @@ func (m Metadata) check() error {
 	return errors.Join(errs...)
 }
 
+// preset returns the preset of checked metadata. It repeats no error of check.
 func (m Metadata) preset(source string) (code.Preset, error) {
+	if m.Name == "" {
+		m.standIn("name")
+	}
 	p := code.Preset{
 		Name: m.Name, Source: source, Description: m.Description, Runtime: sandbox.Runtime(cmp.Or(m.Backend, string(sandbox.RuntimeJail))),
-		Timeout: Seconds(m.TimeoutSeconds), MemoryBytes: m.MemoryMB << 20,
+		Timeout: Seconds(min(max(m.TimeoutSeconds, 0), maxNumber)), MemoryBytes: min(max(m.MemoryMB, 0), maxNumber) << 20,
 	}
 	if m.Own != nil {
 		p.Image, p.Inherit, p.ProjectMount = m.Own.Image, m.Own.Inherit, m.Own.ProjectMount
