@@ -34,20 +34,31 @@ type agentProject struct {
 	secrets map[string]string
 }
 
-// project returns the project of a sandbox; an empty one if the sandbox has none.
-func (g Agents) project(ctx context.Context, s sandbox.Spec, secrets bool) (agentProject, error) {
-	if s.Project == "" {
-		return agentProject{Project: &projects.Project{}}, nil
+// project returns the project of a sandbox; an empty one if the sandbox has none. A project without checks has those of the clone.
+func (g Agents) project(ctx context.Context, s sandbox.Spec, secrets bool) (p agentProject, err error) {
+	p.Project = &projects.Project{}
+	if s.Project != "" {
+		found, err := g.Sandboxes().Project(ctx, s)
+		if err != nil {
+			return p, err
+		}
+		p.Project = found.Project
+		if secrets {
+			if p.secrets, err = found.AgentSecrets(ctx, g.Resolver(true).Credentials); err != nil {
+				return p, err
+			}
+		}
 	}
-	found, err := g.Sandboxes().Project(ctx, s)
-	if err != nil {
-		return agentProject{}, err
+	if s.BranchOf() == "" || len(p.Validate) > 0 {
+		return p, nil
 	}
-	p := agentProject{Project: found.Project}
-	if secrets {
-		p.secrets, err = found.AgentSecrets(ctx, g.Resolver(true).Credentials)
+	if found, err := g.Sandboxes().findProject(ctx, "", s.BranchOf(), ""); err == nil {
+		p.Validate = found.Project.Validate
+		if s.Project == "" {
+			p.Tools = found.Project.Tools
+		}
 	}
-	return p, err
+	return p, nil
 }
 
 // harnessOf returns the harness of an agent's name; the default for "".

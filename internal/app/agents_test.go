@@ -10,7 +10,31 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
+
+// The briefing has the checks of the project, or those found in the repository.
+// Docs: docs/branches.md
+func TestBriefedChecks(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	repo := filepath.Join(dir, "repo")
+	gittest.Git(t, "", "init", "-q", repo)
+	write(t, filepath.Join(repo, "go.mod"), "module m\n")
+	write(t, filepath.Join(repo, "m_test.go"), "package m\n")
+	gittest.Git(t, repo, "add", ".")
+	gittest.Git(t, repo, "commit", "-qm", "base")
+	g := (&Env{Dir: dir, Getenv: func(name string) string { return map[string]string{"HOME": dir}[name] }}).Agents()
+	none, own := filepath.Join(dir, "none.yaml"), filepath.Join(dir, "own.yaml")
+	write(t, none, "name: none\n")
+	write(t, own, "name: own\nvalidate: {own: make}\n")
+	for file, want := range map[string]string{"": "test", none: "test", own: "own"} {
+		p, err := g.project(t.Context(), sandbox.Spec{Repo: repo, Project: file}, false)
+		if err != nil || len(p.Validate) == 0 || p.Validate[0].Name != want {
+			t.Errorf("%s: %+v, %v", file, p.Validate, err)
+		}
+	}
+}
 
 // The briefing is where git does not see it, wherever commands begin, and nothing is written through a link.
 func TestBriefScript(t *testing.T) {

@@ -23,11 +23,6 @@ func (g Agents) brief(ctx context.Context, sb *sandbox.Sandbox, p agentProject) 
 		checks: p.Validate, docker: s.Runtime == sandbox.RuntimeBox, project: p.Briefing,
 		tools: p.Tools,
 	}
-	if s.Project == "" && s.BranchOf() != "" { // its clone has what the repository's own files say
-		if found, err := g.Sandboxes().findProject(ctx, "", s.BranchOf(), ""); err == nil {
-			f.checks, f.tools = found.Project.Validate, found.Project.Tools
-		}
-	}
 	if s.BranchOf() != "" {
 		f.branch = BranchName(s.Name)
 	}
