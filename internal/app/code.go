@@ -167,29 +167,32 @@ const ProjectDir = "SANDBOX_AGENT_PROJECT_DIR"
 const artifactsVariable = "SANDBOX_AGENT_ARTIFACTS"
 
 // BuildListed builds the artifacts of the definitions that SANDBOX_AGENT_ARTIFACTS names in the directory of presets, unless they
-// are there and newer. It warns of those that fail.
-func (c Code) BuildListed(ctx context.Context, warn func(string)) {
+// are there and newer, and reports whether it built one. It warns of those that fail.
+func (c Code) BuildListed(ctx context.Context, warn func(string)) (built bool) {
 	for _, file := range filepath.SplitList(c.Getenv(artifactsVariable)) {
-		if err := c.buildOnce(ctx, file); err != nil {
+		made, err := c.buildOnce(ctx, file)
+		if built = built || made; err != nil {
 			warn(fmt.Sprintf("%s: %s: %s", artifactsVariable, file, oneLine(err)))
 		}
 	}
+	return built
 }
 
-func (c Code) buildOnce(ctx context.Context, file string) error {
+func (c Code) buildOnce(ctx context.Context, file string) (built bool, err error) {
 	d, err := artifact.ReadDefinition(file)
 	if err != nil {
-		return err
+		return false, err
 	}
 	out := filepath.Join(c.presetOptions().Dir, d.Name)
 	wanted, err := os.Stat(file)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if made, err := os.Stat(filepath.Join(out, artifact.MetadataFile)); err == nil && !made.ModTime().Before(wanted.ModTime()) {
-		return nil
+		return false, nil
 	}
-	return c.BuildArtifact(ctx, file, out, nil)
+	err = c.BuildArtifact(ctx, file, out, nil)
+	return err == nil, err
 }
 
 // Options returns the options of a runner that the environment sets.

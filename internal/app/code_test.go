@@ -1,10 +1,16 @@
 package app
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
 )
 
 // Variables, file and directory with the names of the previous release are used if the present ones are missing.
@@ -60,7 +66,9 @@ func TestBuildListed(t *testing.T) {
 	var first os.FileInfo
 	for range 2 {
 		var warned []string
-		c.BuildListed(t.Context(), func(s string) { warned = append(warned, s) })
+		if built := c.BuildListed(t.Context(), func(s string) { warned = append(warned, s) }); built != (first == nil) {
+			t.Errorf("built: %t", built)
+		}
 		made, err := os.Stat(filepath.Join(dir, "presets", "good"))
 		if err != nil || len(warned) != 2 {
 			t.Fatalf("%v, %q", err, warned)
@@ -70,6 +78,29 @@ func TestBuildListed(t *testing.T) {
 		}
 		first = made
 	}
+}
+
+// The artifacts that a server builds are known when the build ends, and not at the next look at the files.
+func TestBuiltIsRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		definition := filepath.Join(dir, "made.yaml")
+		write(t, definition, "name: made\nbackend: jail\n")
+		env := map[string]string{
+			PresetsDir: filepath.Join(dir, "presets"), artifactsVariable: definition, "SANDBOX_AGENT_STATE_DIR": filepath.Join(dir, "state"),
+		}
+		c := (&Env{Getenv: func(name string) string { return env[name] }}).Code()
+		s := c.Served(slog.New(slog.DiscardHandler))
+		begun := time.Now()
+		defer s.Build(t.Context(), c)()
+		changed := make(chan struct{}, 1)
+		defer s.KeepUp(t.Context(), nil, func() { changed <- struct{}{} })()
+		<-changed
+		if !slices.ContainsFunc(s.Presets(), func(p code.Preset) bool { return p.Name == "made" }) || time.Since(begun) > 0 {
+			t.Errorf("after %s: %+v", time.Since(begun), s.Presets())
+		}
+	})
 }
 
 func TestProjectVariables(t *testing.T) {

@@ -22,8 +22,9 @@ const reloadInterval = time.Second
 // ServedPresets are the presets of a server. They are read again when their files change.
 type ServedPresets struct {
 	*presets.Registry
-	warn func(string)
-	log  *slog.Logger
+	warn  func(string)
+	log   *slog.Logger
+	built chan struct{} // receives a value when Build has built an artifact; nil without Build
 }
 
 // Served reads the presets of a server. A problem of one preset affects no other one, and goes to the log, too.
@@ -43,7 +44,27 @@ func (c Code) Served(log *slog.Logger) *ServedPresets {
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// KeepUp reads the presets again when their files change, and when asked receives a value. It reports changes until done is called.
+// Build builds the artifacts of SANDBOX_AGENT_ARTIFACTS in the background, until done is called. KeepUp, called after it, reads them.
+func (s *ServedPresets) Build(ctx context.Context, c Code) (done func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	s.built = make(chan struct{}, 1)
+	var work sync.WaitGroup
+	work.Go(func() {
+		if c.BuildListed(ctx, func(what string) {
+			s.log.Warn(what)
+			s.warn(what)
+		}) {
+			s.built <- struct{}{}
+		}
+	})
+	return func() {
+		cancel()
+		work.Wait()
+	}
+}
+
+// KeepUp reads the presets again when their files change, when Build ends, and when asked receives a value. It reports changes until
+// done is called.
 func (s *ServedPresets) KeepUp(ctx context.Context, asked <-chan struct{}, changed func()) (done func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var work sync.WaitGroup
@@ -56,6 +77,8 @@ func (s *ServedPresets) KeepUp(ctx context.Context, asked <-chan struct{}, chang
 			case <-ctx.Done():
 				return
 			case <-tick.C:
+			case <-s.built:
+				read = s.Reload
 			case <-asked:
 				read = s.Reload
 				s.log.Info("reload")

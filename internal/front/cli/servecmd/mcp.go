@@ -162,14 +162,8 @@ func (o *mcpOptions) do(ctx context.Context, f *cmdutil.Factory) (err error) {
 	}
 	options.Warm, options.Wait = warmPlaces, placeWait
 	known := f.Code().Served(log)
-	if o.offers(toolsRun) {
-		built, stop := context.WithCancel(ctx)
-		done := make(chan struct{})
-		go func() { // clients do not wait for it; KeepUp finds the artifacts
-			defer close(done)
-			f.Code().BuildListed(built, func(s string) { log.Warn(s); f.Warn(s) })
-		}()
-		defer func() { stop(); <-done }()
+	if o.offers(toolsRun) { // clients do not wait for it
+		defer known.Build(ctx, f.Code())()
 	}
 	options.Presets = known.Presets
 	r, closeRunner, err := f.Code().Open(options)
