@@ -76,7 +76,7 @@ func (p Projects) ImportSandbox(ctx context.Context, name, file string, dryRun b
 	case dryRun:
 		return d, nil
 	case isNew:
-		err = os.WriteFile(path, changed, 0o644)
+		err = os.WriteFile(path, changed, 0o600)
 	case len(i.edits) > 0:
 		err = replaceFile(path, changed)
 	}

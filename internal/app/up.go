@@ -110,6 +110,9 @@ func (b Sandboxes) Up(ctx context.Context, r UpRequest) (u Upped, err error) {
 		b.Warn(err.Error())
 	}
 	warnOfRoots(b.Env, sb)
+	if s := sb.Spec(); s.Network == sandbox.NetworkRestricted && len(s.Allow) == 0 {
+		b.Warn("the network is restricted and no rule allows a host: add one with --allow HOST, or network.allow in the project file")
+	}
 	b.Save(ctx, sb, sandbox.CommandRecord{})
 	u.Spec, u.Runtime = sb.Spec(), RuntimeText(sb)
 	if note := networkNote(sb); note != "" {
