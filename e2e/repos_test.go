@@ -3,9 +3,13 @@
 package e2e
 
 import (
+	"archive/tar"
+	"compress/gzip"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
@@ -34,6 +38,31 @@ func further(t *testing.T, r *workorder.Result, name string) workorder.RepoResul
 	return workorder.RepoResult{}
 }
 
+// leftover is what a host copied out of a stopped sandbox.
+func leftover(t *testing.T, path string, names ...string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := gzip.NewWriter(f)
+	w := tar.NewWriter(z)
+	for _, name := range names {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), z.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Each repository gets the task's branch with its own changes, a later attempt goes on in all, and rm forgets all.
 func TestFurtherRepositories(t *testing.T) {
 	t.Parallel()
@@ -60,7 +89,11 @@ cd api && date +%N >a && git commit -qam 'Change a' && date +%N >left
 	if got := gittest.Git(t, api, "status", "--porcelain"); got != "" || gittest.Git(t, web, "for-each-ref", "refs/heads/agent/") != "" {
 		t.Errorf("api's work tree: %q", got)
 	}
+	leftover(t, filepath.Join(u.state, r.TaskID, workorder.ArchiveFile), "api/lost", "mine")
 	again := u.run("", "continue", r.TaskID, "--task", "and more")
+	if got := gittest.Git(t, app, "ls-tree", "-r", "--name-only", r.Branch); got != "README\nmade\nmine" {
+		t.Errorf("the next attempt has %q", got)
+	}
 	if is2 := further(t, u.plainResult(r.TaskID), "api"); again.code != 0 || len(is2.Commits) != 4 || is2.Commits[2] != is.Commits[0] {
 		t.Errorf("exit code %d, %+v", again.code, is2)
 	}
@@ -74,20 +107,36 @@ cd api && date +%N >a && git commit -qam 'Change a' && date +%N >left
 	}
 }
 
-// A stopped task lands in each repository.
-func TestFurtherRepositoriesAreStopped(t *testing.T) {
+// A task that is stopped, or whose boot dies, lands in each repository.
+func TestFurtherRepositoriesOfAnEndedTask(t *testing.T) {
 	t.Parallel()
-	u, project, _, api, web := twoMore(t, "echo 2 >api/a; echo new >web/new; echo agent-is-busy; sleep 600\n")
-	id := workorder.NewTaskID()
-	s := u.start("", "create", "--task", "x", "--task-id", id, "-p", project)
-	s.waitFor("agent-is-busy")
-	u.run("", "stop", id)
-	s.wait()
-	r := u.plainResult(id)
-	for name, dir := range map[string]string{"api": api, "web": web} {
-		if is := further(t, r, name); !is.Pushed || len(is.Commits) != 1 || gittest.Git(t, dir, "rev-parse", is.Branch) != is.HeadSHA {
-			t.Errorf("%s: %+v, %s", name, is, r.Reasons)
-		}
+	for how, end := range map[string]func(*testing.T, *working){
+		"stop": func(t *testing.T, w *working) {
+			t.Helper()
+			w.u.run("", "stop", w.id)
+		},
+		"boot dies": func(t *testing.T, w *working) {
+			t.Helper()
+			if err := syscall.Kill(w.boot(), syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			u, project, _, api, web := twoMore(t, "echo 2 >api/a; echo new >web/new; echo agent-is-busy; sleep 600\n")
+			id := workorder.NewTaskID()
+			w := &working{started: u.start("", "create", "--task", "x", "--task-id", id, "-p", project), u: u, id: id}
+			w.waitFor("agent-is-busy")
+			end(t, w)
+			w.wait()
+			r := u.plainResult(id)
+			for name, dir := range map[string]string{"api": api, "web": web} {
+				if is := further(t, r, name); !is.Pushed || len(is.Commits) != 1 || gittest.Git(t, dir, "rev-parse", is.Branch) != is.HeadSHA {
+					t.Errorf("%s: %+v, %s", name, is, r.Reasons)
+				}
+			}
+		})
 	}
 }
 

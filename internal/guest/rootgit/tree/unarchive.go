@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // unarchiveTime bounds unpacking; archiveLimit bounds it, too.
@@ -45,7 +46,7 @@ func (c *Committer) unpack(ctx context.Context, path string) error {
 	tail := proc.NewTail(1 << 10)
 	filtered := make(chan error, 1)
 	go func() {
-		names, err := withoutGit(f, w)
+		names, err := c.owned(f, w)
 		err = errors.Join(err, os.WriteFile(unpackedFile(c.Tree), []byte(strings.Join(names, "\x00")), 0o600))
 		_ = w.CloseWithError(err) // nil means the end
 		filtered <- err
@@ -77,13 +78,14 @@ func unpackedPaths(t *Tree) ([]string, error) {
 	return strings.Split(string(b), "\x00"), err
 }
 
-// withoutGit copies a compressed archive, uncompressed, without entries named .git or below one, and returns the names of the files.
-// tar's own option is too slow.
-func withoutGit(from io.Reader, to io.Writer) (names []string, err error) {
+// owned copies a compressed archive, uncompressed, and returns the names of the files. It leaves out entries named .git or
+// below one, and those in the place of a further repository. tar's own option is too slow.
+func (c *Committer) owned(from io.Reader, to io.Writer) (names []string, err error) {
 	z, err := gzip.NewReader(from)
 	if err != nil {
 		return nil, fmt.Errorf("read archive: %w", err)
 	}
+	others := map[string]bool{}
 	in, out := tar.NewReader(z), tar.NewWriter(to)
 	for {
 		h, err := in.Next()
@@ -91,6 +93,13 @@ func withoutGit(from io.Reader, to io.Writer) (names []string, err error) {
 			return names, out.Close()
 		} else if err != nil {
 			return names, fmt.Errorf("read archive: %w", err)
+		}
+		if name := c.further(h.Name); name != "" {
+			if !others[name] {
+				c.Repos.Warn("files of %s that an earlier attempt could not commit stay in its result: %s", name, workorder.ArchiveFile)
+			}
+			others[name] = true
+			continue
 		}
 		if inGit(h.Name) || h.Typeflag == tar.TypeLink && inGit(h.Linkname) {
 			continue
@@ -105,6 +114,17 @@ func withoutGit(from io.Reader, to io.Writer) (names []string, err error) {
 			return names, fmt.Errorf("copy %q: %w", h.Name, err)
 		}
 	}
+}
+
+// further returns the further repository that a path belongs to; "" if there is none.
+func (c *Committer) further(path string) string {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "./"), "/")
+	for i := range c.Repos.Order.Repos {
+		if c.Repos.Order.Repos[i].Name == first {
+			return first
+		}
+	}
+	return ""
 }
 
 func inGit(name string) bool {
