@@ -5,6 +5,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -135,7 +136,16 @@ func TestWorktree(t *testing.T) {
 				t.Error("a branch of the user's is taken over")
 			}
 			gittest.Git(t, repo, "branch", "-D", "sandbox-"+e)
-			if c := u.run("", up...); c.code != 0 {
+			taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, port, _ := net.SplitHostPort(taken.Addr().String())
+			if c := u.run("", append(up, "--port", port+":80")...); c.code != workorder.ExitPort {
+				t.Errorf("a port in use: exit code %d: %s", c.code, c.stderr)
+			}
+			taken.Close()
+			if c := u.run("", up...); c.code != 0 { // nothing is left of the failed one
 				t.Fatalf("exit code %d: %s", c.code, c.stderr)
 			}
 			config, err := os.ReadFile(filepath.Join(repo, ".git", "config"))

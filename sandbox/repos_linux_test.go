@@ -111,6 +111,21 @@ func TestSeveralRepositories(t *testing.T) {
 	}
 }
 
+// A sandbox that was not used leaves no branch of its worktree.
+func TestDiscardBranch(t *testing.T) {
+	t.Parallel()
+	m, repo := jails(t), repository(t)
+	for _, discard := range []bool{true, false} {
+		sb := named(t, m, sandbox.Spec{Name: "tree", Worktree: repo})
+		if err := sb.Remove(t.Context(), sandbox.RemoveOptions{Discard: true, DiscardBranch: discard}); err != nil {
+			t.Error(err)
+		}
+		if got := gittest.Git(t, repo, "branch", "--list", "sandbox-tree"); (got == "") != discard {
+			t.Errorf("%t: %q", discard, got)
+		}
+	}
+}
+
 func TestRepositoriesRefused(t *testing.T) {
 	t.Parallel()
 	m, repo := jails(t), repository(t)

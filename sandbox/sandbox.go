@@ -94,6 +94,8 @@ func (sb *Sandbox) Stop(ctx context.Context) error { return sb.in.stop(ctx) }
 type RemoveOptions struct {
 	// Discard removes the sandbox without reading it: uncommitted changes are lost, also in a worktree.
 	Discard bool
+	// DiscardBranch, with Discard, also deletes the branch of a worktree with its commits: an unused sandbox leaves nothing.
+	DiscardBranch bool
 }
 
 // Remove ends the sandbox and removes it with its files, endpoints and record; its branch and history stay. Unless
@@ -106,7 +108,11 @@ func (sb *Sandbox) Remove(ctx context.Context, o RemoveOptions) error {
 			if s.Worktree == "" {
 				return nil
 			}
-			return worktree.Of(sb.in.c.state, s.Name, s.Worktree).Remove(ctx)
+			w := worktree.Of(sb.in.c.state, s.Name, s.Worktree)
+			if o.DiscardBranch {
+				return w.Discard(ctx)
+			}
+			return w.Remove(ctx)
 		})
 	}
 	if s.Worktree == "" { // its files are on the host, and unsaved files stay there

@@ -100,10 +100,10 @@ func (b Sandboxes) Up(ctx context.Context, r UpRequest) (u Upped, err error) {
 	}
 	if len(r.Ports) > 0 {
 		if u.Ports, err = b.Endpoints().Add(ctx, sb.Name(), r.Ports); err != nil {
-			clean, cancel := Outlast(ctx) // it saves a worktree
+			clean, cancel := Outlast(ctx)
 			defer cancel()
 			noteFailed(b.Env, sb.Name(), err)
-			return u, errors.Join(err, sb.Remove(clean, sandbox.RemoveOptions{Discard: true}))
+			return u, errors.Join(err, sb.Remove(clean, sandbox.RemoveOptions{Discard: true, DiscardBranch: true}))
 		}
 	}
 	if err := b.Settle(ctx, sb); err != nil {
