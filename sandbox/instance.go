@@ -35,6 +35,7 @@ type instance struct {
 	id        string
 	from      string // the snapshot from which it was created
 	running   bool   // when last seen
+	paused    bool   // when last seen; then it is running, too
 	ended     bool   // when first seen
 	exit      string // the engine's text about the end
 	recreated bool
@@ -67,6 +68,8 @@ func (in *instance) info() Info {
 		i.State, i.Error = StateDamaged, in.damaged.Error()
 	case in.id == "":
 		i.State = StateMissing
+	case in.paused:
+		i.State = StatePaused
 	case in.running || connected:
 		i.State = StateRunning
 	}
@@ -151,7 +154,7 @@ func (in *instance) stop(ctx context.Context) error {
 		return err
 	}
 	in.mu.Lock()
-	in.running, in.ended = false, true
+	in.running, in.paused, in.ended = false, false, true
 	in.mu.Unlock()
 	return nil
 }
@@ -214,7 +217,7 @@ func (in *instance) dial(ctx context.Context, wake bool) (*wireclient.Client, er
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.running, in.ended = false, false // if the connection is lost later, the sandbox may have stopped
+	in.running, in.paused, in.ended = false, false, false // if the connection is lost later, the sandbox may have stopped
 	return c, nil
 }
 

@@ -99,6 +99,25 @@ func TestGone(t *testing.T) {
 	}
 }
 
+// A container that its engine has paused is listed as such, and asking for its status does not wait for an answer.
+func TestPaused(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	m := f.newManager(t.TempDir())
+	create(t, m, Spec{Name: "a"})
+	f.mu.Lock()
+	for _, b := range f.boxes {
+		b.State = "paused"
+	}
+	f.mu.Unlock()
+	if got := states(t, m); got != "a paused" || !StatePaused.Live() {
+		t.Error(got)
+	}
+	if s, err := find(t, m, "a").Status(t.Context()); err != nil || s.State != StatePaused || s.Since != nil {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
 // One that is on another engine is neither found here nor made anew nor forgotten.
 func TestElsewhere(t *testing.T) {
 	t.Parallel()

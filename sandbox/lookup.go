@@ -200,6 +200,7 @@ type State string
 // States of a sandbox.
 const (
 	StateRunning State = "running"
+	StatePaused  State = "paused"  // by its engine (`docker pause`): nothing answers until it is resumed there
 	StateStopped State = "stopped" // the next use restarts it, with its files
 	StateMissing State = "gone"    // its container was removed: the next use recreates it, without unsaved files
 	// StateOtherEngine means that it is on another engine: see Info.Engine.
@@ -209,6 +210,9 @@ const (
 	// StateDamaged means that its record cannot be read: see Info.Error.
 	StateDamaged State = "damaged"
 )
+
+// Live reports whether the sandbox has processes, also paused ones.
+func (s State) Live() bool { return s == StateRunning || s == StatePaused }
 
 // Info describes a sandbox in a list.
 type Info struct {
@@ -230,7 +234,7 @@ type Info struct {
 
 func (l *lookup) known(p *backend, r runtime.SandboxRuntime, b runtime.Instance, owner string) *instance {
 	in := &instance{
-		c: l.creator, r: r, id: b.ID, running: b.Running(), ended: !b.Running(), exit: b.Status, created: b.Created,
+		c: l.creator, r: r, id: b.ID, running: b.Running(), paused: b.Paused(), ended: !b.Running(), exit: b.Status, created: b.Created,
 		owner: b.Labels[labelOwner], from: b.Labels[labelImage], spec: known(b),
 		// Jails are files of this state directory.
 		foreign: p.onEngine() && b.Labels[labelOwner] != owner,

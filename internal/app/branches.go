@@ -381,7 +381,7 @@ func (r Branches) Prune(
 	defer m.Close()
 	for _, row := range rows {
 		switch {
-		case row.State == sandbox.StateRunning || time.Since(row.Updated) < unchanged:
+		case row.State.Live() || time.Since(row.Updated) < unchanged:
 		case dryRun:
 			report(row, "", nil)
 		default:

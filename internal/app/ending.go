@@ -112,7 +112,7 @@ func (w Works) Remove(ctx context.Context, name string, r Removal) (done Removed
 		done.Branch = true
 		done.Head, err = w.Branches().DeleteNamed(ctx, m, name, Deletion{Force: r.Force})
 		return done, err
-	case sb.Info().State == sandbox.StateRunning && !r.Force:
+	case sb.Info().State.Live() && !r.Force:
 		return done, exiterr.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s runs", name),
 			"stop it first (`sandbox-agent stop "+name+"`), or remove it at once with: sandbox-agent down "+name)
 	case r.Branch && sb.Spec().BranchOf() != "":

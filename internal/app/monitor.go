@@ -118,7 +118,7 @@ func (w *monitor) one(ctx context.Context, i sandbox.Info) {
 		if e.Commit = commit; err != nil {
 			e.State, e.Error = Unhealthy, err.Error()
 		}
-	} else if w.Restart && w.mayRestart(i) {
+	} else if w.Restart && i.State != sandbox.StatePaused && w.mayRestart(i) {
 		e.State = Restarted
 		if err := w.start(ctx, i.Name); err != nil {
 			e.State, e.Error = string(i.State), err.Error()
@@ -146,7 +146,7 @@ func (w *monitor) one(ctx context.Context, i sandbox.Info) {
 // mayRestart reports whether a sandbox that was seen running has ended unexpectedly, and its pause is over.
 func (w *monitor) mayRestart(i sandbox.Info) bool {
 	before, again := w.last[i.Name], w.again[i.Name]
-	seen := before == Healthy || before == Unhealthy || again.long > 0
+	seen := before == Healthy || before == Unhealthy || before == string(sandbox.StatePaused) || again.long > 0
 	return seen && time.Now().After(again.until) && w.endedUnexpectedly(i)
 }
 

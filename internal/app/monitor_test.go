@@ -48,6 +48,20 @@ func TestMonitorRestarts(t *testing.T) {
 	}
 }
 
+// A paused sandbox is reported as such and not restarted.
+func TestMonitorPaused(t *testing.T) {
+	t.Parallel()
+	var all []string
+	w := &monitor{
+		MonitorOptions: MonitorOptions{Restart: true, Report: func(e MonitorEvent) { all = append(all, e.State) }},
+		kept:           sandboxstore.New(t.TempDir()), last: map[string]string{"dev": Healthy}, again: map[string]pause{},
+	}
+	w.one(t.Context(), sandbox.Info{Name: "dev", State: sandbox.StatePaused})
+	if !slices.Equal(all, []string{"paused"}) {
+		t.Errorf("%q", all)
+	}
+}
+
 // The history has each change of health.
 func TestMonitorHealth(t *testing.T) {
 	t.Parallel()

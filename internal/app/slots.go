@@ -15,7 +15,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/gc"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
-	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -76,7 +75,7 @@ func running(ctx context.Context, e *Env) map[string]bool {
 		defer m.Close()
 		list, _ := m.List(ctx)
 		for _, i := range list {
-			all["sandbox "+i.Name] = i.State == sandbox.StateRunning
+			all["sandbox "+i.Name] = i.State.Live()
 		}
 	}
 	st, err := e.Store()

@@ -133,6 +133,9 @@ func (b Instance) Running() bool {
 	return false
 }
 
+// Paused reports whether its engine has paused it.
+func (b Instance) Paused() bool { return b.State == "paused" }
+
 // LogOptions selects output of a box.
 type LogOptions struct {
 	Follow bool

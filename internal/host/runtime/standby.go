@@ -45,7 +45,7 @@ func (b Instance) Waits() bool {
 }
 
 // Ready reports whether the box waits, and a task can take it.
-func (b Instance) Ready() bool { return b.Waits() && b.State == "paused" }
+func (b Instance) Ready() bool { return b.Waits() && b.Paused() }
 
 // Named returns the instance with the label of the task that has taken it: labels cannot change, only the name does.
 func (b Instance) Named() Instance {
