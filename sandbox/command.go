@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"syscall"
 	"time"
 
@@ -161,6 +162,39 @@ func commandInfos(list []wire.CommandStatus) []CommandInfo {
 		all = append(all, i)
 	}
 	return all
+}
+
+const (
+	// commandGrace is the time of commands to end after SIGTERM. Shells at a terminal ignore the signal: a stop with one takes this long.
+	commandGrace = 5 * time.Second
+	commandLook  = 20 * time.Millisecond
+)
+
+// endCommands sends SIGTERM to the commands and waits for their end. An error means that the sandbox does not run or does not answer.
+func (in *instance) endCommands(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, commandGrace)
+	defer cancel()
+	sent := map[string]bool{}
+	return in.useAsItIs(ctx, func(c *wireclient.Client) error {
+		for {
+			all, err := c.List(ctx)
+			all = slices.DeleteFunc(all, func(s wire.CommandStatus) bool { return s.Exit != nil })
+			if err != nil || len(all) == 0 {
+				return err
+			}
+			for _, s := range all {
+				if !sent[s.ID] {
+					sent[s.ID] = true
+					_ = c.Signal(ctx, s.ID, syscall.SIGTERM) // it may have ended
+				}
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(commandLook):
+			}
+		}
+	})
 }
 
 // CommandInfo describes a command in the list of Commands.

@@ -87,7 +87,8 @@ func (sb *Sandbox) Logs(ctx context.Context, follow bool, w io.Writer) error {
 // Resume starts a stopped sandbox. Resuming a running one is not an error.
 func (sb *Sandbox) Resume(ctx context.Context) error { return sb.in.resume(ctx) }
 
-// Stop ends everything in the sandbox and keeps its files. The next use restarts it. Stopping a stopped sandbox is not an error.
+// Stop ends everything in the sandbox and keeps its files. Commands get SIGTERM and have five seconds to end.
+// The next use restarts it. Stopping a stopped sandbox is not an error.
 func (sb *Sandbox) Stop(ctx context.Context) error { return sb.in.stop(ctx) }
 
 // RemoveOptions control Remove.

@@ -27,8 +27,9 @@ func NewCmdStop(f *cmdutil.Factory) *cobra.Command {
 		Long: `Stops tasks: the agent ends, its work is saved and pushed, and the result is
 collected. A task that takes longer than --timeout is killed.
 
-Stops standalone sandboxes with everything that runs in them. Their files stay,
-and the next command starts them again.`,
+Stops standalone sandboxes with everything that runs in them. Their commands get
+SIGTERM and have five seconds to end. The files stay, and the next command starts
+the sandbox again.`,
 		Example: "  sandbox-agent stop T-A1B2C3D4\n  sandbox-agent stop A1B2 --timeout 30s\n  sandbox-agent stop dev",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var errs []error
