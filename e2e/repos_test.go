@@ -143,7 +143,7 @@ func TestFurtherRepositoriesOfAnEndedTask(t *testing.T) {
 // Commits that a further remote refuses, and those of a killed sandbox, are kept as files, and what lands lands.
 func TestFurtherRepositoryIsNotReached(t *testing.T) {
 	t.Parallel()
-	u, project, _, _, web := twoMore(t, "echo 2 >api/a; echo new >web/new; git -C web add -A; git -C web commit -qm New; echo x >made\n")
+	u, project, _, _, web := twoMore(t, "echo 2 >api/a; echo new >web/new; git -C web add -A; git -C web commit --allow-empty -qm New; date +%N >made; date +%N >api/b\n")
 	hook := filepath.Join(web, "hooks/pre-receive")
 	if err := os.WriteFile(hook, []byte("#!/bin/sh\nwhile read -r old new ref; do case $ref in refs/heads/*) echo no; exit 1;; esac; done\n"), 0o755); err != nil {
 		t.Fatal(err)
@@ -154,6 +154,14 @@ func TestFurtherRepositoryIsNotReached(t *testing.T) {
 	if !r.Pushed || !further(t, r, "api").Pushed || further(t, r, "web").Pushed || r.Status != workorder.StatusError || !r.Reasons.Has(workorder.ReasonPush) ||
 		!strings.Contains(gittest.Git(t, web, "bundle", "list-heads", bundle), further(t, r, "web").HeadSHA) {
 		t.Errorf("exit code %d, %s, %+v", c.code, r.Reasons, r.Repos)
+	}
+	if err := os.Remove(hook); err != nil {
+		t.Fatal(err)
+	}
+	again := u.run("", "continue", r.TaskID, "--task", "more")
+	is := further(t, u.plainResult(r.TaskID), "web")
+	if again.code != 0 || !is.Pushed || gittest.Git(t, web, "merge-base", "--is-ancestor", further(t, r, "web").HeadSHA, is.Branch) != "" {
+		t.Errorf("the next attempt: exit code %d, %+v", again.code, is)
 	}
 }
 

@@ -171,7 +171,7 @@ const (
 )
 
 // endCommands sends SIGTERM to the commands and waits for their end. An error means that the sandbox does not run or does not answer.
-func (in *instance) endCommands(ctx context.Context) error {
+func endCommands(ctx context.Context, in *instance) error {
 	ctx, cancel := context.WithTimeout(ctx, commandGrace)
 	defer cancel()
 	sent := map[string]bool{}

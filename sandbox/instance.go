@@ -148,7 +148,7 @@ func (in *instance) stop(ctx context.Context) error {
 		return nil // nothing runs
 	}
 	in.note(sandboxstore.Event{Event: sandboxstore.EventStopped}) // first, so that no other command sees an end without a reason
-	_ = in.endCommands(ctx)                                       // its error does not matter: Stop kills the rest
+	_ = endCommands(ctx, in)                                      // its error does not matter: Stop kills the rest
 	in.conn.drop()
 	_ = in.keepCalls(ctx) // what is not kept now can be read later
 	if err := public(r.Stop(ctx, id, in.spec.Runtime.grace())); err != nil {

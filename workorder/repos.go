@@ -20,6 +20,17 @@ type OrderRepo struct {
 	Branch   string `json:"branch"`    // as Order.Branch
 	// Repository is owner/name on the forge if it differs from the remote's path, as PullRequest.Repository.
 	Repository string `json:"repository,omitempty"`
+	// Bundle and Archive report that FileIn of BundleIn and ArchiveIn has what Order.Bundle and Order.Archive are about.
+	Bundle  bool `json:"bundle,omitempty"`
+	Archive bool `json:"archive,omitempty"`
+}
+
+// FileIn returns the path of BundleIn or ArchiveIn for a further repository, or for Order.Repo if repo is empty.
+func FileIn(path, repo string) string {
+	if repo == "" {
+		return path
+	}
+	return path + "." + repo
 }
 
 // Dir is the repository's work tree.
@@ -51,7 +62,7 @@ func ValidRepoName(s string) bool { return repoName.MatchString(s) && !strings.H
 func (o *Order) ForRepo(r *OrderRepo) *Order {
 	c := *o
 	c.Repo, c.CloneURL, c.Branch, c.Repos = r.Repo, r.CloneURL, r.Branch, nil
-	c.Bundle, c.Archive, c.Review, c.Rebase = false, false, nil, nil
+	c.Bundle, c.Archive, c.Review, c.Rebase = r.Bundle, r.Archive, nil, nil
 	if c.Mode != ModePlan {
 		c.Mode = ModeCreate
 	}
@@ -102,15 +113,6 @@ func (r *Result) ForRepo(of *RepoResult) *Result {
 		}
 	}
 	return &c
-}
-
-// CommitCount is the number of the task's commits in all repositories.
-func (r *Result) CommitCount() int {
-	n := len(r.Commits)
-	for i := range r.Repos {
-		n += len(r.Repos[i].Commits)
-	}
-	return n
 }
 
 func (o *Order) checkRepos(p *problems) {

@@ -42,7 +42,7 @@ func Open(log *slog.Logger, env *workorder.Envelope, c Config) *Repositories {
 		r := &env.Order.Repos[i]
 		its, space := c, *c.Space
 		space.Dir, space.Adds = r.Dir(), true
-		its.Space, its.Before = &space, ""
+		its.Space, its.Before, its.Name = &space, "", r.Name
 		for _, dir := range []*string{&its.Out, &its.Git, &its.SSH} {
 			*dir = filepath.Join(*dir, workorder.ReposDir, r.Name)
 		}
@@ -128,7 +128,7 @@ func (o *further) clone(ctx context.Context, in *Workspace) error {
 	); err != nil {
 		return fmt.Errorf("make its directory in %s, which the repository there must not have itself: %w", in.Dir, err)
 	}
-	for _, dir := range []string{o.cfg.Git, o.cfg.Out, filepath.Dir(o.cfg.SSH)} {
+	for _, dir := range []string{o.cfg.Git, filepath.Dir(filepath.Join(o.cfg.Out, workorder.ArchiveFile)), filepath.Dir(o.cfg.SSH)} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}

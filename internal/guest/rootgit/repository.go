@@ -44,6 +44,8 @@ type Config struct {
 	// Before is the repository for a proof's checkouts; empty if the work is not proven.
 	Before string
 	Space  *Workspace
+	// Name is that of a further repository; empty for the task's own.
+	Name string
 	// User is the agent's user, in a control group in which the agent's processes cannot starve git.
 	User *proc.Credential
 	// Again means that the box was stopped and is started again: it has the work tree already.
@@ -60,7 +62,7 @@ func New(log *slog.Logger, env *workorder.Envelope, c Config) *Repository {
 	}
 	p := connect(r)
 	if env.Order.Bundle {
-		p.Claimer.Bundle = workorder.BundleIn
+		p.Claimer.Bundle = workorder.FileIn(workorder.BundleIn, c.Name)
 	}
 	p.Guard(env.Secrets)
 	return &Repository{
@@ -166,7 +168,7 @@ func (r *Repository) Clone(ctx context.Context) (CloneResult, error) {
 		return CloneResult{}, err
 	}
 	if r.env.Order.Archive {
-		c.Unpacked = r.Committer.Unarchive(ctx, workorder.ArchiveIn)
+		c.Unpacked = r.Committer.Unarchive(ctx, workorder.FileIn(workorder.ArchiveIn, r.cfg.Name))
 	}
 	if c.Restored != nil {
 		c.Head, c.Pushed = c.Restored.Head, !claimed.Bundled && c.Restored.Head == claimed.Head

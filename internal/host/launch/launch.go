@@ -197,6 +197,11 @@ func (l *Launcher) Resume(ctx context.Context, hard <-chan struct{}, job *job.Jo
 	if job.Bundle, err = outcome.LastBundle(next); err == nil {
 		job.Archive, err = outcome.LastArchive(next)
 	}
+	for i := range job.Order.Repos {
+		if err == nil {
+			err = keptOf(job, next, &job.Order.Repos[i])
+		}
+	}
 	if err != nil {
 		return l.stillborn(ctx, next, err)
 	}
@@ -208,4 +213,24 @@ func (l *Launcher) Resume(ctx context.Context, hard <-chan struct{}, job *job.Jo
 		return l.stillborn(ctx, next, err)
 	}
 	return l.carryOn(ctx, hard, job, next)
+}
+
+// keptOf finds the files of earlier attempts for a further repository.
+func keptOf(j *job.Job, rec *taskstore.Record, r *workorder.OrderRepo) error {
+	if j.Kept == nil {
+		j.Kept = map[string]string{}
+	}
+	for _, f := range []struct {
+		name, in string
+		there    *bool
+	}{{workorder.BundleFile, workorder.BundleIn, &r.Bundle}, {workorder.ArchiveFile, workorder.ArchiveIn, &r.Archive}} {
+		file, err := outcome.LastOf(rec, r.Name, f.name)
+		if err != nil {
+			return err
+		}
+		if *f.there = file != ""; *f.there {
+			j.Kept[workorder.FileIn(f.in, r.Name)] = file
+		}
+	}
+	return nil
 }

@@ -272,6 +272,7 @@ func isolationHint(j *job.Job) string {
 
 func boxSpec(j *job.Job, rec *taskstore.Record, info runtime.Info) runtime.ContainerSpec {
 	files := map[string]string{}
+	maps.Copy(files, j.Kept)
 	if j.Bundle != "" {
 		files[workorder.BundleIn] = j.Bundle
 	}

@@ -37,6 +37,7 @@ type Job struct {
 	Attempt         int               // the lowest number for this attempt; 0 if no previous attempt is known
 	Request         taskstore.Request // saved for later attempts at the task
 	Bundle, Archive string            // files of earlier attempts for the box
+	Kept            map[string]string // the same of further repositories, by their paths in the box
 	Notes           []string          // ordinary decisions made while the job was resolved
 	Warnings        []string
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 
@@ -41,6 +42,18 @@ func LastArchive(rec *taskstore.Record) (string, error) {
 	})
 }
 
+// LastOf is LastBundle or LastArchive, by the file's name, for a further repository.
+func LastOf(rec *taskstore.Record, repo, file string) (string, error) {
+	return unsaved(rec, path.Join(workorder.ReposDir, repo, file), func(past *taskstore.Record) bool {
+		res, err := ReadResult(past)
+		if err != nil {
+			return false
+		}
+		i := slices.IndexFunc(res.Repos, func(r workorder.RepoResult) bool { return r.Name == repo })
+		return i >= 0 && res.Repos[i].Pushed || file == workorder.ArchiveFile && res.Reached(workorder.StepAgent)
+	})
+}
+
 // unsaved returns the newest file of that name from previous attempts. It is empty if there is none, or if a later attempt made
 // it obsolete.
 func unsaved(rec *taskstore.Record, name string, obsolete func(past *taskstore.Record) bool) (string, error) {
@@ -49,11 +62,11 @@ func unsaved(rec *taskstore.Record, name string, obsolete func(past *taskstore.R
 		if err != nil {
 			return "", err
 		}
-		path := filepath.Join(past.Dir, filepath.FromSlash(name))
+		at := filepath.Join(past.Dir, filepath.FromSlash(name))
 		// The box may have left a directory of that name.
-		switch fi, err := os.Lstat(path); {
+		switch fi, err := os.Lstat(at); {
 		case err == nil && fi.Mode().IsRegular():
-			return path, nil
+			return at, nil
 		case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR):
 			return "", fmt.Errorf("look for work that was not pushed: %w", err)
 		}
