@@ -116,18 +116,21 @@ func (r *Result) ForRepo(of *RepoResult) *Result {
 }
 
 func (o *Order) checkRepos(p *problems) {
-	p.require(len(o.Repos) == 0 || o.Repo != "", "repos needs repo, the repository of the task itself")
+	p.require(len(o.Repos) == 0 || o.Repo != "",
+		"repos needs repo, the repository of the task itself: add `repo: .` to the project file, or give --repo")
 	p.require(len(o.Repos) <= MaxRepos, "repos has %d repositories, the limit is %d", len(o.Repos), MaxRepos)
 	seen := map[string]bool{}
 	for i := range o.Repos {
 		r := &o.Repos[i]
 		p.require(ValidRepoName(r.Name), "repos: the name %q is not letters, digits, dot, dash and _, at most 63", r.Name)
 		p.require(!seen[r.Name], "repos: two have the name %s", r.Name)
-		seen[r.Name] = true
+		p.require(!seen[r.Repo], "repos.%s: %s is cloned twice", r.Name, r.Repo)
+		seen[r.Name], seen[r.Repo] = true, true
 		p.require(r.Repo != "" && r.CloneURL != "", "repos.%s: repo and clone_url are both needed", r.Name)
 		p.require(r.Repo != o.Repo, "repos.%s is the task's own repository", r.Name)
 		p.require(r.Branch == "" || ValidRefName(r.Branch), "repos.%s: branch %q is not a valid branch name", r.Name, r.Branch)
-		p.require(r.Branch != o.TargetBranch, "repos.%s: branch and target_branch are both %q: the base branch is never written", r.Name,
+		p.require(r.Branch == "" || r.Branch != o.TargetBranch,
+			"repos.%s: branch and target_branch are both %q: the base branch is never written", r.Name,
 			r.Branch)
 	}
 }

@@ -192,7 +192,9 @@ func (d deletion) deletable(ctx context.Context) (all []taskRefs, err error) {
 			its.LocalRepo = of.Repo
 		}
 		on, ferr := deletion{d.Tasks, d.st, &its, d.force}.deletableIn(ctx, of.Repo, order.ForRepo(of))
-		on.name = of.Name + ":"
+		if on.name = of.Name + ":"; ferr != nil {
+			ferr = exiterr.New(exiterr.Code(ferr), fmt.Errorf("repository %s: %w", of.Name, ferr), exiterr.Hint(ferr))
+		}
 		all, err = append(all, on), errors.Join(err, ferr)
 	}
 	return all, err

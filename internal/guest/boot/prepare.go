@@ -64,7 +64,8 @@ func (b *preparer) clone(ctx context.Context) error {
 	})
 	for i := range c.Repos {
 		b.Task.Note(fmt.Sprintf("%s is a clone of another repository, %s, which belongs to the task. Change it if the task needs it: "+
-			"commits in it are pushed to a branch of that repository.", path.Join(workorder.Workspace, c.Repos[i].Name), c.Repos[i].Repo))
+			"commits in it are pushed to a branch of that repository, which has %d commits of the task so far.",
+			path.Join(workorder.Workspace, c.Repos[i].Name), c.Repos[i].Repo, len(c.Repos[i].Commits)))
 	}
 	return nil
 }

@@ -320,6 +320,15 @@ func (g *Resolved) Order(in projects.OrderInput) error {
 				"the last commit of "+order.Branch)
 		}
 	}
+	for i, local := range g.locals {
+		if local == nil || order.Mode.Continues() {
+			continue
+		}
+		if names := uncommitted(local, ""); names != "" {
+			g.Job.Warnings = append(g.Job.Warnings, fmt.Sprintf("uncommitted changes in %s (%s) are not part of the run: repos.%s starts from its "+
+				"last commit", local.Path, names, p.Repos[i].Name))
+		}
+	}
 	if g.said.Out != "" {
 		if g.Job.OutDir, err = filepath.Abs(g.said.Out); err != nil {
 			return fmt.Errorf("find output directory: %w", err)

@@ -152,6 +152,9 @@ func PlanText(job *Job) string {
 		line("clone", "%s at %s", o.Repo, cmp.Or(o.Branch, "its default branch"))
 	}
 	for i := range o.Repos {
+		if o.Rebase != nil {
+			break // they stay as they are
+		}
 		r := &o.Repos[i]
 		line("clone", "%s at %s, into %s", r.Repo, cmp.Or(r.Branch, "its default branch"), r.Dir())
 	}
@@ -200,7 +203,7 @@ func PlanText(job *Job) string {
 		line("validate", "%s: %s", v.Name, oneLine(v.Run))
 	}
 	if o.Repo != "" {
-		line("push", "%s", o.TargetBranch+strings.Repeat(", in each repository", min(len(o.Repos), 1)))
+		line("push", "%s", o.TargetBranch+map[bool]string{true: ", in each repository"}[len(o.Repos) > 0 && o.Rebase == nil])
 	} else {
 		line("push", "nothing: the task has no repository")
 	}
