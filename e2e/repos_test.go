@@ -97,6 +97,22 @@ cd api && date +%N >a && git commit -qam 'Change a' && date +%N >left
 	if is2 := further(t, u.plainResult(r.TaskID), "api"); again.code != 0 || len(is2.Commits) != 4 || is2.Commits[2] != is.Commits[0] {
 		t.Errorf("exit code %d, %+v", again.code, is2)
 	}
+	// A rebase, and an attempt of a project that has one of them no more, leave it as it is, and known.
+	u.run("", "rebase", r.TaskID)
+	if is2 := further(t, u.plainResult(r.TaskID), "api"); len(is2.Commits) != 4 || !is2.Pushed {
+		t.Errorf("after a rebase: %+v", is2)
+	}
+	yaml, err := os.ReadFile(project)
+	if err == nil {
+		err = os.WriteFile(project, []byte(strings.Replace(string(yaml), "  api: "+api+"\n", "", 1)), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.run("", "continue", r.TaskID, "--task", "without it")
+	if is2 := further(t, u.plainResult(r.TaskID), "api"); len(is2.Commits) != 4 {
+		t.Errorf("no longer in the project: %+v", is2)
+	}
 	if gone := u.run("", "rm", "--force", "--branch", r.TaskID); gone.code != 0 {
 		t.Errorf("exit code %d: %s", gone.code, gone.stderr)
 	}
@@ -203,9 +219,16 @@ func TestFurtherRepositoryHasNoPlace(t *testing.T) {
 	gittest.Git(t, link, "commit", "-q", "-m", "link")
 	for _, repo := range []string{app, link} {
 		c := u.run("", "create", "--task", "x", "-p", u.project(scripted("repo: "+repo+"\nrepos: {api: "+api+"}\n", "echo x >y\n")))
-		r := u.plainResult(c.task(t))
-		if c.code == 0 || r.Status != workorder.StatusError || !strings.Contains(r.Reasons.String(), "repository api") || r.Step(workorder.StepAgent) != nil && r.Step(workorder.StepAgent).Status == workorder.StepDone {
-			t.Errorf("exit code %d, %s, %+v", c.code, r.Reasons, r.Steps)
+		if c.code != workorder.ExitInvalid {
+			t.Errorf("exit code %d", c.code)
 		}
+	}
+	srv := gittest.NewAt(t, keptToken, hostAddress(t))
+	remote := srv.Create(t, "app.git", map[string]string{"api/x": "1"})
+	u = newCarefulUser(t, "SANDBOX_AGENT_GIT_TOKEN="+keptToken)
+	c := u.run("", "create", "--task", "x", "-p", u.project(scripted("repo: "+remote+"\nrepos: {api: "+api+"}\n", "echo x >y\n")))
+	r := u.plainResult(c.task(t))
+	if agent := r.Step(workorder.StepAgent); c.code == 0 || r.Status != workorder.StatusError || agent != nil && agent.Status == workorder.StepDone {
+		t.Errorf("exit code %d, %s, %+v", c.code, r.Reasons, r.Steps)
 	}
 }

@@ -96,6 +96,10 @@ network: {mode: none}
 		!strings.HasSuffix(got.Stdout, "\nend\n") || strings.Contains(got.Stdout, "commands") || strings.Contains(got.Stderr, "dmFsdWUt") || got.Stderr == "" {
 		t.Errorf("exit code %d, %q, %q", code, got.Stdout, got.Stderr)
 	}
+	// A background process of a command that has ended may still write.
+	if got, code := sh(`(for i in $(seq 200); do echo "$KEY_OF_ALL"; sleep 0.02; done) & echo begun`); code != 0 || strings.Contains(got.Stdout, "value-for") {
+		t.Errorf("exit code %d, %q", code, got.Stdout)
+	}
 	in, err := eng.ContainerInspect(t.Context(), "sandbox-agent-sandbox-"+name)
 	if err != nil {
 		t.Fatal(err)

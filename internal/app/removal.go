@@ -186,8 +186,9 @@ func (d deletion) deletable(ctx context.Context) (all []taskRefs, err error) {
 	order.Repo = cmp.Or(order.Repo, repo)
 	on, err := d.deletableIn(ctx, repo, order)
 	all = append(all, on)
-	for i := range order.Repos {
-		of, its := &order.Repos[i], *d.rec
+	repos := outcome.FurtherRepos(d.rec)
+	for i := range repos {
+		of, its := &repos[i], *d.rec
 		if its.Repo, its.LocalRepo = of.Repo, ""; filepath.IsAbs(of.Repo) {
 			its.LocalRepo = of.Repo
 		}

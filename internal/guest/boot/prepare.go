@@ -7,6 +7,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
 
@@ -63,11 +64,27 @@ func (b *preparer) clone(ctx context.Context) error {
 		}
 	})
 	for i := range c.Repos {
-		b.Task.Note(fmt.Sprintf("%s is a clone of another repository, %s, which belongs to the task. Change it if the task needs it: "+
-			"commits in it are pushed to a branch of that repository, which has %d commits of the task so far.",
-			path.Join(workorder.Workspace, c.Repos[i].Name), c.Repos[i].Repo, len(c.Repos[i].Commits)))
+		b.Task.Note(furtherNote(b.Order.TaskID, &c.Repos[i], &c.Further[i]))
 	}
 	return nil
+}
+
+// furtherNote tells the agent of a further repository, and of what earlier attempts left there.
+func furtherNote(task string, r *workorder.RepoResult, c *rootgit.CloneResult) string {
+	dir := path.Join(workorder.Workspace, r.Name)
+	s := fmt.Sprintf("%s is a clone of another repository, %s, which belongs to the task. Change it if the task needs it: "+
+		"commits in it are pushed to a branch of that repository.", dir, r.Repo)
+	if n := len(r.Commits); n > 0 {
+		s += fmt.Sprintf(" Commits of earlier attempts on it: %d.", n)
+	}
+	if n := len(c.Changed); n > 0 {
+		s += fmt.Sprintf(" Restored files that are not committed: %d; `git -C %s status` lists them.", n, dir)
+	}
+	if n := len(c.Elsewhere); n > 0 || c.Restored != nil && c.Restored.Kept != "" {
+		s += fmt.Sprintf(" Other work of earlier attempts is on refs beside the branch: `git -C %s ls-remote origin '%s*'` lists them.",
+			dir, workorder.TaskRefs(task))
+	}
+	return s
 }
 
 // tools installs the tools; available ones are installed even if others are not.

@@ -111,37 +111,37 @@ func (rs *Repositories) Clone(ctx context.Context) (CloneResult, error) {
 		return c, err
 	}
 	for _, o := range rs.others {
-		if err := o.clone(ctx, rs.cfg.Space); err != nil {
+		its, err := o.clone(ctx, rs.cfg.Space)
+		if err != nil {
 			return c, o.named(err)
 		}
-		c.Repos = append(c.Repos, o.is)
+		c.Repos, c.Further = append(c.Repos, o.is), append(c.Further, its)
 	}
 	rs.watchLeases()
 	return c, nil
 }
 
 // clone makes the work tree below that of the task's repository, which must ignore it.
-func (o *further) clone(ctx context.Context, in *Workspace) error {
+func (o *further) clone(ctx context.Context, in *Workspace) (c CloneResult, err error) {
 	// As the agent's user: a link of that name in the repository leads no further than that user may write.
 	if err := in.feed(
 		ctx, "mkdir -- "+text.Shell(o.is.Name)+" && mkdir -p .git/info && cat >>.git/info/exclude", "/"+o.is.Name+"/\n",
 	); err != nil {
-		return fmt.Errorf("make its directory in %s, which the repository there must not have itself: %w", in.Dir, err)
+		return c, fmt.Errorf("make its directory in %s, which the repository there must not have itself: %w", in.Dir, err)
 	}
 	for _, dir := range []string{o.cfg.Git, filepath.Dir(filepath.Join(o.cfg.Out, workorder.ArchiveFile)), filepath.Dir(o.cfg.SSH)} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
+			return c, err
 		}
 	}
-	c, err := o.Clone(ctx)
-	if err != nil {
-		return err
+	if c, err = o.Clone(ctx); err != nil {
+		return c, err
 	}
 	o.is.BaseBranch, o.is.BaseSHA, o.is.HeadSHA, o.is.Commits = c.Base, c.BaseSHA, c.Head, c.Commits
 	if o.is.Pushed = c.Pushed && len(c.Commits) > 0; o.is.Pushed {
 		o.is.Branch = o.env.Order.TargetBranch
 	}
-	return nil
+	return c, nil
 }
 
 // watchLeases closes lost when another box has taken one of the leases.

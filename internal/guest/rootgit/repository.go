@@ -122,8 +122,9 @@ type CloneResult struct {
 	Changed []string
 	// Unpacked reports that files which an earlier attempt could not commit were extracted into the work tree.
 	Unpacked bool
-	// Repos are the states of further repositories.
-	Repos []workorder.RepoResult
+	// Repos are the states of further repositories, and Further what Clone found in each.
+	Repos   []workorder.RepoResult
+	Further []CloneResult
 	// Elsewhere are the remote's refs with work of earlier attempts that is not on the branch.
 	Elsewhere []string
 }

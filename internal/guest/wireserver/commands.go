@@ -50,8 +50,8 @@ type command struct {
 	started time.Time
 	run     *supervise.Process
 	out     *spool
-	tty     *os.File         // the guest's side of its terminal; nil if none
-	masks   []io.WriteCloser // hold back what may be the beginning of a secret
+	tty     *os.File      // the guest's side of its terminal; nil if none
+	masks   []*lockedMask // hold back what may be the beginning of a secret
 
 	input   sync.Mutex
 	stdin   *os.File      // nil once closed
@@ -159,9 +159,28 @@ func (c *command) writer(mask func(io.Writer) io.WriteCloser, stream wire.FrameT
 	if mask == nil || !c.what.Masked || c.what.Terminal != nil {
 		return w
 	}
-	m := mask(w)
+	m := &lockedMask{w: mask(w)}
 	c.masks = append(c.masks, m)
 	return m
+}
+
+// lockedMask is a mask that is closed while background processes of the command may still write.
+type lockedMask struct {
+	mu sync.Mutex
+	w  io.WriteCloser
+}
+
+func (m *lockedMask) Write(p []byte) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.w.Write(p)
+}
+
+// close writes what the mask holds back.
+func (m *lockedMask) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_ = m.w.Close() // the spool takes everything
 }
 
 func (cs *commands) follow(c *command, copiers []*proc.PipeCopier) {
@@ -181,7 +200,7 @@ func (cs *commands) follow(c *command, copiers []*proc.PipeCopier) {
 		f.Drain(time.Until(until)) // background processes may continue to write
 	}
 	for _, m := range c.masks {
-		_ = m.Close() // the spool takes everything
+		m.close()
 	}
 	c.closeInput()
 	c.mu.Lock()

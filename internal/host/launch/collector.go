@@ -86,6 +86,7 @@ func (c collector) collect(ctx context.Context, rec *taskstore.Record, kind Stop
 	warnings = append(warnings, c.bundle(ctx, rec, res)...)
 	res.Warnings = append(res.Warnings, warnings...)
 	outcome.KnownPR(rec, res)
+	outcome.KnownRepos(rec, res)
 	if err := outcome.WriteResult(rec, res); err != nil {
 		return res, err // keep the box: it has the only copy of the work
 	}

@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
@@ -200,6 +202,12 @@ func (l *Launcher) Resume(ctx context.Context, hard <-chan struct{}, job *job.Jo
 	for i := range job.Order.Repos {
 		if err == nil {
 			err = keptOf(job, next, &job.Order.Repos[i])
+		}
+	}
+	for _, r := range outcome.FurtherRepos(next) {
+		if !slices.ContainsFunc(job.Order.Repos, func(is workorder.OrderRepo) bool { return is.Name == r.Name }) {
+			l.emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf(
+				"repos.%s (%s) is no longer in the project file: its branch stays as earlier attempts left it", r.Name, r.Repo)})
 		}
 	}
 	if err != nil {

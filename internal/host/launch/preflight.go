@@ -53,8 +53,10 @@ func (st starter) furtherRemotes(ctx context.Context, j *job.Job) error {
 		if r.CloneURL == "" {
 			continue
 		}
-		err := st.Remote.Answers(ctx, r.CloneURL, j.RepoGit[r.Name])
-		if err == nil && !j.Order.Mode.Continues() {
+		var err error
+		if j.Order.Mode.Continues() {
+			err = st.Remote.Answers(ctx, r.CloneURL, j.RepoGit[r.Name])
+		} else {
 			_, err = st.Remote.Check(ctx, r.CloneURL, r.Branch, j.Order.TargetBranch, j.RepoGit[r.Name])
 		}
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/salvage"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -98,8 +99,8 @@ func (c collector) salvageFurther(
 		case err != nil:
 			return said, fmt.Errorf("repository %s: %w", r.Name, err)
 		default:
-			said = append(said, "commits of "+r.Name+" that were not pushed were copied out of the stopped sandbox: fetch them into a clone "+
-				"with git fetch "+to)
+			said = append(said, "the commits of "+r.Name+", which may not all be pushed, were copied out of the stopped sandbox: "+
+				text.Shell("git", "fetch", to, rec.TargetBranch)+" brings them into a clone, and the next attempt gets them")
 		}
 	}
 	return said, nil

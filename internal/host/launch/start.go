@@ -352,6 +352,9 @@ func (st starter) companionFor(ctx context.Context, j *job.Job, rec *taskstore.R
 	for i := range o.Repos {
 		if r := &o.Repos[i]; r.CloneURL == "" {
 			r.CloneURL = ready.URL(r.Name)
+			if j.RepoGit == nil {
+				j.RepoGit = map[string]*workorder.GitCredential{}
+			}
 			j.RepoGit[r.Name] = &workorder.GitCredential{Username: "sandbox", Token: ready.Token, CA: ready.CA}
 		}
 	}

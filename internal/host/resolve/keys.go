@@ -357,13 +357,14 @@ func (g *Resolved) FindCredentials(ctx context.Context, find *credentials.Finder
 	}
 	renews := job.Git != nil && job.Git.Renew
 	job.RepoGit = map[string]*workorder.GitCredential{}
-	for _, r := range o.Repos {
+	for i := range o.Repos {
+		r := &o.Repos[i]
 		if r.CloneURL == "" {
 			continue
 		}
 		cred, err := find.Git(ctx, r.CloneURL)
 		if err != nil {
-			return err
+			return named(r, err)
 		}
 		if cred != nil {
 			job.RepoGit[r.Name], renews = cred, renews || cred.Renew

@@ -250,14 +250,33 @@ func (g *Resolved) FromBase(ctx context.Context) (err error) {
 		g.Project.Branch, err = g.Local.Base(ctx, g.Project.Branch)
 		g.offBranch = err == nil && !g.Local.IsBranch(ctx, g.Project.Branch)
 	}
+	if err != nil {
+		return err
+	}
 	for i, local := range g.locals {
+		r := &g.Project.Repos[i]
+		if g.Local != nil {
+			err = errors.Join(err, g.hasPlace(ctx, r))
+		}
 		if local != nil {
-			r, base := &g.Project.Repos[i], error(nil)
-			r.Branch, base = local.Base(ctx, r.Branch)
-			err = errors.Join(err, named(r, base))
+			base, berr := local.Base(ctx, r.Branch)
+			r.Branch, err = base, errors.Join(err, named(r, berr))
 		}
 	}
 	return err
+}
+
+// hasPlace returns an error if the project's repository has a path where a further one is to be.
+func (g *Resolved) hasPlace(ctx context.Context, r *workorder.OrderRepo) error {
+	tree, err := g.Local.Tree(ctx, g.Project.Branch)
+	if err != nil {
+		return err
+	}
+	if _, err := fs.Stat(tree, r.Name); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return exiterr.New(workorder.ExitInvalid, fmt.Errorf("repos.%s: %s has a path of that name itself", r.Name, g.Local.Path),
+		"choose another name: the repository is cloned to "+r.Dir())
 }
 
 // openFurther opens a further repository on this machine; nil if it is elsewhere.

@@ -42,6 +42,45 @@ func LastArchive(rec *taskstore.Record) (string, error) {
 	})
 }
 
+// FurtherRepos returns the further repositories that attempts at the task had, by their names at the last of them.
+func FurtherRepos(rec *taskstore.Record) (all []workorder.OrderRepo) {
+	for _, a := range slices.Backward(rec.Attempts()) {
+		past, err := rec.At(a.Number)
+		if err != nil {
+			continue
+		}
+		o, err := ReadOrder(past.Dir)
+		if err != nil {
+			continue // that attempt wrote no order
+		}
+		for _, r := range o.Repos {
+			if !slices.ContainsFunc(all, func(known workorder.OrderRepo) bool { return known.Name == r.Name || known.Repo == r.Repo }) {
+				all = append(all, r)
+			}
+		}
+	}
+	return all
+}
+
+// KnownRepos gives a result what the last attempt that worked on further repositories knew of those it has not.
+func KnownRepos(rec *taskstore.Record, res *workorder.Result) {
+	for _, a := range slices.Backward(rec.PastAttempts) {
+		past, err := rec.At(a.Number)
+		if err != nil {
+			continue
+		}
+		was, err := ReadResult(past)
+		if err != nil {
+			continue
+		}
+		for _, r := range was.Repos {
+			if !slices.ContainsFunc(res.Repos, func(is workorder.RepoResult) bool { return is.Name == r.Name }) {
+				res.Repos = append(res.Repos, r)
+			}
+		}
+	}
+}
+
 // LastOf is LastBundle or LastArchive, by the file's name, for a further repository.
 func LastOf(rec *taskstore.Record, repo, file string) (string, error) {
 	return unsaved(rec, path.Join(workorder.ReposDir, repo, file), func(past *taskstore.Record) bool {
