@@ -130,7 +130,9 @@ func TestHostImage(t *testing.T) {
 		}
 		go func() {
 			if ev.Name == "gone:1" {
-				_ = os.WriteFile(ev.Path+".failed", []byte("it was removed\n"), 0o600)
+				// As the host's copy does: the file has its content when it has its name.
+				_ = os.WriteFile(ev.Path+".half", []byte("it was removed\n"), 0o600)
+				_ = os.Rename(ev.Path+".half", ev.Path+".failed")
 				return
 			}
 			_ = proc.Run(boxCtx(t), proc.Spec{Argv: []string{"cp", src.Name(), ev.Path}})

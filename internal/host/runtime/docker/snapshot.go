@@ -41,6 +41,9 @@ func (e *Sandboxes) Snapshot(ctx context.Context, id, ref string, labels map[str
 		cfg.Labels = map[string]string{}
 	}
 	cfg.Labels[runtime.LabelSandbox] = "" // a user's container from it is not a sandbox
+	if err := e.awaitStarts(ctx, c.ExecIDs); err != nil {
+		return runtime.Snapshot{}, e.wrap(doing, err)
+	}
 	made, err := e.c.ContainerCommit(ctx, id, container.CommitOptions{Reference: ref, Pause: true, Config: cfg})
 	if err != nil {
 		return runtime.Snapshot{}, e.wrap(doing, err)
@@ -48,6 +51,32 @@ func (e *Sandboxes) Snapshot(ctx context.Context, id, ref string, labels map[str
 	s.ID, s.Ref, s.Labels, s.Created = made.ID, ref, labels, time.Now()
 	s.Bytes, err = e.topLayer(ctx, made.ID)
 	return s, err
+}
+
+const (
+	startsTime = 10 * time.Second // a loaded machine starts a command in a second
+	startsPoll = 20 * time.Millisecond
+)
+
+// awaitStarts waits until these commands of a container have a process. A container that is paused while the engine starts
+// a command in it stays paused for good, and locks the engine's requests about it (Docker 20.10).
+func (e *Sandboxes) awaitStarts(ctx context.Context, ids []string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startsTime, fmt.Errorf("a command in the sandbox did not start within %s", startsTime))
+	defer cancel()
+	for _, id := range ids {
+		for {
+			is, err := e.c.ContainerExecInspect(ctx, id)
+			if err != nil || !is.Running || is.Pid != 0 {
+				break // one that cannot be inspected has ended
+			}
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(startsPoll):
+			}
+		}
+	}
+	return nil
 }
 
 // topLayer returns the size of an image's top layer.
