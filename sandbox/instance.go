@@ -23,6 +23,7 @@ type instance struct {
 	noAutoStart bool
 	foreign     bool  // belongs to another state directory
 	making      bool  // this command is creating it
+	unborn      bool  // its first creation was not complete when it was found: no command has run in it
 	damaged     error // why its record cannot be read
 	owner       string
 	created     time.Time

@@ -293,7 +293,7 @@ func TestInterrupted(t *testing.T) {
 	} else if _, err := peek.Run(t.Context(), Command{Argv: []string{"true"}}); !errors.Is(err, errIncomplete) {
 		t.Errorf("%v", err)
 	}
-	stands := f.stands
+	stands, late := f.stands, find(t, m, "a")
 	var wg sync.WaitGroup
 	for _, one := range []*Sandbox{sb, find(t, f.newManager(state), "a")} {
 		wg.Go(func() {
@@ -303,6 +303,9 @@ func TestInterrupted(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	if run(t, late, "ls"); late.Recreated() {
+		t.Error("a sandbox that another command completed counts as recreated")
+	}
 	if f.stands != stands+1 || m.creator.incomplete("a") != nil {
 		t.Errorf("it was made %d times", f.stands-stands)
 	}

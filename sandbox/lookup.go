@@ -23,6 +23,7 @@ func (m *Manager) Get(ctx context.Context, name string) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
+	in.unborn = m.creator.incomplete(name) == errIncomplete
 	m.noteEnds(ctx, in.info())
 	return &Sandbox{in}, nil
 }

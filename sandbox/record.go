@@ -259,7 +259,9 @@ func (in *instance) renew(ctx context.Context, why error) (*wireclient.Client, e
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.r, in.id, in.from, in.recreated = now.r, now.id, now.from, errors.Is(why, runtime.ErrNotFound) || errors.Is(why, errRenewing)
+	in.r, in.id, in.from = now.r, now.id, now.from
+	in.recreated = errors.Is(why, errRenewing) || errors.Is(why, runtime.ErrNotFound) && !in.unborn // another command may have completed it
+	in.unborn = false
 	in.spec.Network, in.spec.Allow = now.spec.Network, now.spec.Allow
 	return c, nil
 }
