@@ -5,6 +5,7 @@ package e2e
 import (
 	"archive/tar"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -89,6 +90,24 @@ cd api && date +%N >a && git commit -qam 'Change a' && date +%N >left
 	if got := gittest.Git(t, api, "status", "--porcelain"); got != "" || gittest.Git(t, web, "for-each-ref", "refs/heads/agent/") != "" {
 		t.Errorf("api's work tree: %q", got)
 	}
+	there := *u
+	there.dir = api
+	var l struct {
+		Head    string            `json:"head"`
+		Commits []json.RawMessage `json:"commits"`
+	}
+	if err := json.Unmarshal([]byte(there.run("", "log", "--json", r.TaskID).stdout), &l); err != nil || len(l.Commits) != 2 || l.Head != is.HeadSHA {
+		t.Errorf("in api the log has %+v, %v", l, err)
+	}
+	if d := there.run("", "diff", r.TaskID); d.code != 0 || !strings.Contains(d.stdout, "+++ b/left") || strings.Contains(d.stdout, "b/made") {
+		t.Errorf("in api the diff is %q, %s", d.stdout, d.stderr)
+	}
+	gittest.Git(t, api, "config", "user.name", "u")
+	gittest.Git(t, api, "config", "user.email", "u@example.com")
+	if m := there.run("", "merge", r.TaskID); m.code != 0 || gittest.Git(t, api, "ls-files") != "a\nleft" {
+		t.Errorf("merge in api: %s", m.stderr)
+	}
+	gittest.Git(t, api, "reset", "-q", "--hard", is.BaseSHA)
 	leftover(t, filepath.Join(u.state, r.TaskID, workorder.ArchiveFile), "api/lost", "mine")
 	again := u.run("", "continue", r.TaskID, "--task", "and more")
 	if got := gittest.Git(t, app, "ls-tree", "-r", "--name-only", r.Branch); got != "README\nmade\nmine" {

@@ -43,14 +43,22 @@ func (c SandboxChange) Apply(s sandbox.Spec) (sandbox.Spec, error) {
 		if name == "" || strings.Contains(name, "=") {
 			errs = append(errs, fmt.Errorf("env: %.80q is not a name of a variable", name))
 		}
+		before := len(s.Env)
 		s.Env = slices.DeleteFunc(s.Env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
-		delete(s.ImageEnv, name)
+		has := len(s.Env) < before
+		all := []map[string]string{s.ImageEnv}
 		if s.Box != nil {
-			delete(s.Box.Env, name)
-			delete(s.Box.ImageEnv, name)
+			all = append(all, s.Box.Env, s.Box.ImageEnv)
+		}
+		for _, m := range all {
+			_, ok := m[name]
+			delete(m, name)
+			has = has || ok
 		}
 		if v := c.Env[name]; v != nil {
 			s.Env = append(s.Env, name+"="+*v)
+		} else if !has {
+			errs = append(errs, fmt.Errorf("env: %.80q is not set", name))
 		}
 	}
 	switch {

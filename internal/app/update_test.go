@@ -39,13 +39,15 @@ func TestSandboxChange(t *testing.T) {
 		t.Errorf("the spec of before has changed: %+v", box)
 	}
 	_, err = SandboxChange{
-		Image: "i", Env: map[string]*string{"": nil}, Services: []sandbox.Service{{Name: "x"}},
+		Image: "i", Env: map[string]*string{"": &two}, Services: []sandbox.Service{{Name: "x"}},
 	}.Apply(sandbox.Spec{Runtime: sandbox.RuntimeJail})
 	if exiterr.Code(err) != workorder.ExitUsage || strings.Count(err.Error(), "\n") != 2 {
 		t.Error(err)
 	}
-	if _, err := (SandboxChange{Services: []sandbox.Service{{Name: "x"}}}).Apply(before); exiterr.Code(err) != workorder.ExitUsage {
-		t.Error(err)
+	for _, c := range []SandboxChange{{Services: []sandbox.Service{{Name: "x"}}}, {Env: map[string]*string{"B": nil}}} {
+		if _, err := c.Apply(before); exiterr.Code(err) != workorder.ExitUsage {
+			t.Errorf("%+v: %v", c, err)
+		}
 	}
 }
 

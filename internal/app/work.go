@@ -170,7 +170,7 @@ func (w Works) last(ctx context.Context, want func(*taskstore.Record) bool) (*ta
 		fmt.Sprintf("name a task: the last one is %s, of %s; `sandbox-agent ps --all` lists them", newest[0].TaskID, of))
 }
 
-// Open returns the repository of this machine that has the work.
+// Open returns the repository of this machine that has the work. In a working tree of a task's further repository that is this one.
 func (w *Work) Open(ctx context.Context) (*branch.Target, error) {
 	if w.Branch != nil {
 		return w.env.Branches().Handoff(ctx, w.Branch)
@@ -183,13 +183,21 @@ func (w *Work) Open(ctx context.Context) (*branch.Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	repo := cmp.Or(w.Task.LocalRepo, w.Task.Repo)
-	if top := localrepo.RepoRoot(dir); filepath.IsAbs(repo) && top != "" && localrepo.Same(ctx, top, repo) { // another work tree of it
-		repo = top
+	src := branch.Source{
+		Of: "task " + w.Name(), Branch: res.Branch, Repo: cmp.Or(w.Task.LocalRepo, w.Task.Repo), Base: res.BaseSHA, Head: res.HeadSHA,
 	}
-	return branch.Source{
-		Of: "task " + w.Task.TaskID, Branch: res.Branch, Repo: repo, Base: res.BaseSHA, Head: res.HeadSHA,
-	}.Target(ctx, dir)
+	top := localrepo.RepoRoot(dir)
+	for _, r := range res.Repos {
+		if top != "" && !localrepo.BelongsTo(ctx, src.Repo, top) && localrepo.BelongsTo(ctx, r.Repo, top) {
+			src.Of += " in " + r.Name
+			src.Branch, src.Repo, src.Base, src.Head = r.Branch, r.Repo, r.BaseSHA, r.HeadSHA
+			break
+		}
+	}
+	if filepath.IsAbs(src.Repo) && top != "" && localrepo.Same(ctx, top, src.Repo) { // another work tree of it
+		src.Repo = top
+	}
+	return src.Target(ctx, dir)
 }
 
 // OpenHere is Open for a verb that changes the working tree that the user is in. A sandbox's uncommitted changes are

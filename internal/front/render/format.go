@@ -90,7 +90,8 @@ func short(sha string) string {
 	return sha
 }
 
-func shortRef(ref string) string { return strings.TrimPrefix(oneLine(ref), "refs/heads/") }
+// shortRef omits refs/heads/; before it may be the name of a further repository.
+func shortRef(ref string) string { return strings.Replace(oneLine(ref), "refs/heads/", "", 1) }
 
 // paint is a colour, or none.
 type paint bool

@@ -263,27 +263,32 @@ func (s *summary) repository(r *workorder.Result) {
 		branch += s.p.as(dim, " from "+words(oneLine(r.BaseBranch), short(r.BaseSHA)))
 	}
 	s.row("branch", branch)
-	for i, c := range r.Commits {
-		if i == s.most() {
-			s.row("", fmt.Sprintf("and %d more", len(r.Commits)-i))
-			break
-		}
-		s.row(label(i, "commits"), short(c.SHA)+" "+cut(oneLine(c.Subject), s.o.Width-labelWidth-14))
-	}
+	s.commits("commits", r.Commits)
 	s.rebased(r.Rebased)
 	s.pullRequest(r)
 	for _, o := range r.Repos {
-		at := "no commits"
-		if n := len(o.Commits); n > 0 {
-			at = words(fmt.Sprintf("%d commits on", n), oneLine(o.Branch))
-			if !o.Pushed {
-				at = fmt.Sprintf("%d commits", n) + s.p.as(yellow, " (not pushed)")
-			}
+		at := words(fmt.Sprintf("%d commits on", len(o.Commits)), oneLine(o.Branch))
+		switch {
+		case len(o.Commits) == 0:
+			at = "no commits"
+		case !o.Pushed:
+			at = fmt.Sprintf("%d commits", len(o.Commits)) + s.p.as(yellow, " (not pushed)")
 		}
 		if o.PR != nil {
 			at += ", pull request " + oneLine(o.PR.URL)
 		}
 		s.row(oneLine(o.Name), words(at, s.p.as(dim, oneLine(o.Repo))))
+		s.commits("", o.Commits)
+	}
+}
+
+func (s *summary) commits(of string, all []workorder.Commit) {
+	for i, c := range all {
+		if i == s.most() {
+			s.row("", fmt.Sprintf("and %d more", len(all)-i))
+			break
+		}
+		s.row(label(i, of), short(c.SHA)+" "+cut(oneLine(c.Subject), s.o.Width-labelWidth-14))
 	}
 }
 

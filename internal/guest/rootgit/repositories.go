@@ -47,7 +47,9 @@ func Open(log *slog.Logger, env *workorder.Envelope, c Config) *Repositories {
 			*dir = filepath.Join(*dir, workorder.ReposDir, r.Name)
 		}
 		its.Emit = func(e workorder.Event) {
-			if e.Text != "" {
+			if e.Name != "" { // a ref
+				e.Name = r.Name + ":" + e.Name
+			} else if e.Text != "" {
 				e.Text = r.Name + ": " + e.Text
 			}
 			c.Emit(e)

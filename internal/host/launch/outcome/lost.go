@@ -3,6 +3,7 @@ package outcome
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
@@ -73,7 +74,7 @@ func applyEvent(res *workorder.Result, rec *taskstore.Record, e workorder.Event,
 			res.Branch, res.HeadSHA, res.Pushed = rec.TargetBranch, e.Text, true
 		}
 	case workorder.EventCheckpoint:
-		if e.Status == "ok" && git.ValidSHA(e.Text) {
+		if e.Status == "ok" && git.ValidSHA(e.Text) && own(e) {
 			res.Checkpoint = &workorder.Checkpoint{SHA: e.Text, At: e.Time}
 		}
 	case workorder.EventWarning:
@@ -100,10 +101,13 @@ func (s *Saves) Event(e workorder.Event, branch, state string) {
 	case e.Status == "error" || e.Type == workorder.EventLease && e.Status == "lost":
 		s.Bad = e
 	// A push of the state shows that the remote accepts pushes again.
-	case e.Status == "ok" && (e.Type == workorder.EventCheckpoint || e.Name == branch || e.Name == state):
+	case e.Status == "ok" && (e.Type == workorder.EventCheckpoint && own(e) || e.Name == branch || e.Name == state):
 		s.Good, s.Bad = e, workorder.Event{}
 	}
 }
+
+// own reports whether an event of a ref is about the task's own repository. Before the ref of another is its name.
+func own(e workorder.Event) bool { return !strings.Contains(e.Name, ":") }
 
 // LastStep names the last step of a lost run.
 func LastStep(events func(func(workorder.Event)) error) string {
