@@ -37,8 +37,9 @@ func Change(file string, content []byte, edits ...Edit) (changed []byte, left di
 	}
 	_, after := parse(file, changed)
 	var made diag.List
+	same := func(a, b string) bool { return digits.ReplaceAllString(a, "") == digits.ReplaceAllString(b, "") } // lines have moved
 	for _, p := range after {
-		if slices.ContainsFunc(before, func(old diag.Problem) bool { return old.Code == p.Code && sameMessage(old.Message, p.Message) }) {
+		if slices.ContainsFunc(before, func(old diag.Problem) bool { return old.Code == p.Code && same(old.Message, p.Message) }) {
 			left = append(left, p)
 		} else {
 			made = append(made, p)
@@ -52,22 +53,12 @@ func Change(file string, content []byte, edits ...Edit) (changed []byte, left di
 
 var digits = lazyregexp.New(`\d+`)
 
-// sameMessage compares messages about a file whose lines have moved.
-func sameMessage(a, b string) bool {
-	return digits.ReplaceAllString(a, "") == digits.ReplaceAllString(b, "")
-}
-
-// ValueError is a value of a project file that is asked for, and not there.
-type ValueError struct{ Key, File string }
-
-func (e *ValueError) Error() string { return fmt.Sprintf("%s is not set in %s", e.Key, e.File) }
-
 // Value returns a key's value, or its default: for JSON a text, boolean, number, list or mapping; and as a text, with an item of a list
-// in each line. The error is a *ValueError if there is none.
+// in each line. The error is yamlkeys.ErrNotSet if there is none.
 func (p *Project) Value(key string) (plain any, text string, err error) {
 	v, err := p.tree.At(key)
 	if err == nil && v == nil {
-		err = &ValueError{key, p.File}
+		err = fmt.Errorf("%s: %w in %s", key, yamlkeys.ErrNotSet, p.File)
 	}
 	if err != nil {
 		return nil, "", err

@@ -163,7 +163,7 @@ func TestValue(t *testing.T) {
 		}
 	}
 	for _, key := range []string{"image", "env.X", "packages[2]", "network.allow", "services.x.image"} {
-		if _, _, err := p.Value(key); !errors.As(err, new(*projects.ValueError)) {
+		if _, _, err := p.Value(key); !errors.Is(err, yamlkeys.ErrNotSet) {
 			t.Errorf("%s: %v", key, err)
 		}
 	}

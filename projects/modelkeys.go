@@ -1,6 +1,7 @@
 package projects
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -47,9 +48,7 @@ func (p *Project) LeaveOut(names []string) {
 // TakeKey gives the gateway a key that the file does not name. An empty baseURL means the provider's own server.
 func (p *Project) TakeKey(name string, from Ref, baseURL string) {
 	api := workorder.ModelAPIOfKey(name)
-	if baseURL == "" {
-		baseURL = api.DefaultBaseURL()
-	}
+	baseURL = cmp.Or(baseURL, api.DefaultBaseURL())
 	p.Secrets = append(slices.Clone(p.Secrets), Secret{Name: name, From: []Ref{from}, Use: workorder.SecretForGateway})
 	p.Gateway.Routes = append(slices.Clone(p.Gateway.Routes), workorder.ModelRoute{API: api, BaseURL: baseURL, Keys: []string{name}})
 }

@@ -1,6 +1,7 @@
 package projects
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -241,9 +242,7 @@ func (p *Project) Order(in OrderInput) (workorder.Order, error) {
 	if o.AttemptID == "" {
 		o.AttemptID = workorder.NewAttemptID()
 	}
-	if o.Mode == "" {
-		o.Mode = workorder.ModeCreate
-	}
+	o.Mode = cmp.Or(o.Mode, workorder.ModeCreate)
 	if id, err := workorder.ParseIdentity(p.Author); err == nil { // checked when it was read
 		o.Author = id
 	}

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,10 +89,7 @@ func Agent(ctx context.Context, c Config) AgentOutcome {
 	if err != nil {
 		return c.notStarted(workorder.EndedByOrder, err)
 	}
-	text := c.Prompt
-	if text == "" {
-		text = c.Order.Task
-	}
+	text := cmp.Or(c.Prompt, c.Order.Task)
 	if len(c.Notes) > 0 && h.Name() != workorder.HarnessCommand {
 		text += "\n\n# Notes of the sandbox\n\n- " + strings.Join(c.Notes, "\n- ") + "\n"
 	}
@@ -344,10 +342,7 @@ func (a *agentRun) conclude(ctx context.Context, out *AgentOutcome, end *process
 	if a.Order.MaxBudgetUSD != nil && o.Usage.CostUSD == nil && !idle {
 		out.Warnings = append(out.Warnings, "max_budget_usd could not be enforced: the cost of the models is unknown")
 	}
-	model := o.Model
-	if model == "" {
-		model = a.Order.Harness.Model
-	}
+	model := cmp.Or(o.Model, a.Order.Harness.Model)
 	out.Agent = workorder.Agent{
 		Harness: a.harness.Name(), Version: o.Version, Model: a.text(model), ExitCode: &end.exit.Code,
 		SessionID: a.text(o.SessionID), Turns: o.Turns, Final: a.text(o.Final),

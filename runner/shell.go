@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -151,10 +152,7 @@ var notInFileName = lazyregexp.New(`[^A-Za-z0-9._-]+`)
 
 // fileName derives a file name from a command's name, different from those used.
 func fileName(name string, used map[string]bool) string {
-	base := text.Cut(strings.TrimLeft(notInFileName.ReplaceAllString(name, "_"), "."), 100)
-	if base == "" {
-		base = "_"
-	}
+	base := cmp.Or(text.Cut(strings.TrimLeft(notInFileName.ReplaceAllString(name, "_"), "."), 100), "_")
 	n := base
 	for i := 2; used[n]; i++ {
 		n = fmt.Sprintf("%s-%d", base, i)

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"sync"
 
 	"github.com/sandbox-agent/sandbox-agent/runner/harness"
@@ -45,9 +46,7 @@ func sameCosts(a, b *float64) bool { return a == b || a != nil && b != nil && *a
 
 func (s *spending) inAll(u workorder.Usage) workorder.Usage {
 	all := harness.Add(s.before, u)
-	if all.CostSource == "" {
-		all.CostSource = u.CostSource
-	}
+	all.CostSource = cmp.Or(all.CostSource, u.CostSource)
 	return all
 }
 

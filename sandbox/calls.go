@@ -3,17 +3,16 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-const (
-	maxCalls  = 32 << 20         // bytes
-	callsTime = 10 * time.Second // bounds copying them out of a box
-)
+const callsTime = 10 * time.Second // bounds copying calls out of a box
 
 // ModelCalls returns the calls of the model gateway of a box, also of a removed one: a JSON document per line with time, model,
 // tokens and status, without content and keys.
@@ -43,12 +42,9 @@ func (in *instance) keepCalls(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callsTime)
 	defer cancel()
-	b, err := runtime.ReadFile(ctx, c, id, workorder.OutDir+"/"+workorder.ModelCallsFile, maxCalls)
+	b, err := runtime.ReadFile(ctx, c, id, workorder.OutDir+"/"+workorder.ModelCallsFile, sandboxstore.MaxCalls)
 	if err != nil {
-		if errors.Is(err, runtime.ErrNotFound) { // without a gateway there is no file
-			return nil
-		}
-		return public(err)
+		return public(fmt.Errorf("read the calls of sandbox %s: %w", in.spec.Name, err))
 	}
 	return in.c.kept.AddCalls(in.spec.Name, b)
 }

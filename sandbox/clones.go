@@ -11,7 +11,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
-	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -68,10 +67,8 @@ func (b *Branch) of(c Clone) *branch.Clone {
 	return b.in.c.branchOf(b.in.current(), c.Repo).In(b.in.exec, c.Dir)
 }
 
-var repoName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
-
 // ValidRepoName reports whether a NamedRepo can have the name.
-func ValidRepoName(name string) bool { return repoName.MatchString(name) }
+func ValidRepoName(name string) bool { return workorder.ValidRepoName(name) }
 
 // checkRepos returns all mistakes in Repos.
 func (s Spec) checkRepos() error {

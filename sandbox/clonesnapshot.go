@@ -35,11 +35,6 @@ const (
 	snapshotRecord = "snapshot.json"
 )
 
-// cloneKeeper makes and restores snapshots of the clones of a sandbox.
-type cloneKeeper struct{ *Branch }
-
-func keeper(in *instance) cloneKeeper { return cloneKeeper{&Branch{in: in}} }
-
 // cloneSnapshot is the record of a snapshot that is no image.
 type cloneSnapshot struct {
 	Snapshot
@@ -105,7 +100,7 @@ done`
 const packScript = `cd "$1" && tar -c -f - --exclude="./$2" -T -`
 
 // keepIgnored writes the ignored files of a clone to a tar, and returns its size and what is too large for it.
-func (b cloneKeeper) keepIgnored(ctx context.Context, c Clone, file string) (size int64, omitted []string, err error) {
+func (b *Branch) keepIgnored(ctx context.Context, c Clone, file string) (size int64, omitted []string, err error) {
 	var list bytes.Buffer
 	const maxList = 1 << 20
 	if err := b.in.exec(ctx, []string{"sh", "-c", ignoredScript, "sh", c.Dir}, nil, &limitWriter{&list, maxList}); err != nil {
@@ -156,7 +151,7 @@ func (l *limitWriter) Write(p []byte) (int, error) {
 }
 
 // putIgnored restores the ignored files of a clone. Others that are there stay.
-func (b cloneKeeper) putIgnored(ctx context.Context, c Clone, file string) error {
+func (b *Branch) putIgnored(ctx context.Context, c Clone, file string) error {
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) { // there were none
 		return nil
@@ -174,7 +169,7 @@ func (b cloneKeeper) putIgnored(ctx context.Context, c Clone, file string) error
 func tarOf(dir string, i int) string { return filepath.Join(dir, strconv.Itoa(i)+".tar") }
 
 // keepClones saves the clones, and keeps their ignored files in a new directory beside the snapshots. The caller removes the directory.
-func (b cloneKeeper) keepClones(ctx context.Context) (s cloneSnapshot, err error) {
+func (b *Branch) keepClones(ctx context.Context) (s cloneSnapshot, err error) {
 	in := b.in
 	if in.c.state == "" {
 		return s, errNoState
@@ -206,10 +201,15 @@ func (b cloneKeeper) keepClones(ctx context.Context) (s cloneSnapshot, err error
 	return s, nil
 }
 
-// tagClones tags the last saves of all clones, and returns the first one's commit. The caller has saved.
-func (b cloneKeeper) tagClones(ctx context.Context, name string) (commits []string, err error) {
-	for _, c := range b.clones() {
-		commit, err := b.of(c).Tag(ctx, name)
+// tagClones tags the last saves of all clones, and returns their commits. The caller has saved. To replace tags, it adds no commits.
+func (b *Branch) tagClones(ctx context.Context, name string, replace bool) (commits []string, err error) {
+	clones := b.clones()
+	for i, c := range clones {
+		tag := b.of(c).Tag
+		if replace {
+			tag = b.of(c).Mark
+		}
+		commit, err := tag(ctx, name)
 		if errors.Is(err, branch.ErrNotPublished) { // the commits are saved
 			err = nil
 		}
@@ -217,18 +217,18 @@ func (b cloneKeeper) tagClones(ctx context.Context, name string) (commits []stri
 			err = fmt.Errorf("sandbox %s: %w: %w", b.in.spec.Name, ErrSnapshotExists, err)
 		}
 		if err != nil {
-			return nil, errors.Join(err, b.in.c.untag(ctx, b.in.spec.Name, name, commits, b.clones()))
+			return nil, errors.Join(err, b.in.c.untag(ctx, b.in.spec.Name, name, clones[:i]))
 		}
 		commits = append(commits, commit)
 	}
 	return commits, nil
 }
 
-// untag removes the tags of the first clones: as many as there are commits.
-func (rs *records) untag(ctx context.Context, sandbox, name string, commits []string, clones []Clone) error {
+// untag removes the tags of clones.
+func (rs *records) untag(ctx context.Context, sandbox, name string, clones []Clone) error {
 	var errs []error
-	for i := range commits {
-		errs = append(errs, rs.branch(sandbox, clones[i].Repo).Untag(context.WithoutCancel(ctx), name))
+	for _, c := range clones {
+		errs = append(errs, rs.branch(sandbox, c.Repo).Untag(context.WithoutCancel(ctx), name))
 	}
 	return errors.Join(errs...)
 }
@@ -255,7 +255,7 @@ func (s *cloneSnapshot) store(rs *records, name string, commits []string) error 
 }
 
 // snapshotClones makes a snapshot of the clones. If it replaces one of that name, it adds no commit to the branches.
-func (b cloneKeeper) snapshotClones(ctx context.Context, name string, replace bool) (Snapshot, error) {
+func (b *Branch) snapshotClones(ctx context.Context, name string, replace bool) (Snapshot, error) {
 	in := b.in
 	s, err := b.keepClones(ctx)
 	if err != nil {
@@ -268,28 +268,14 @@ func (b cloneKeeper) snapshotClones(ctx context.Context, name string, replace bo
 		return Snapshot{}, err
 	}
 	defer unlock()
-	var commits []string
-	for _, c := range s.Clones {
-		if !replace {
-			break
-		}
-		commit, err := in.c.branch(in.spec.Name, c.Repo).Mark(ctx, name)
-		if err != nil {
-			return Snapshot{}, err
-		}
-		commits = append(commits, commit)
+	commits, err := b.tagClones(ctx, name, replace)
+	if err != nil {
+		return Snapshot{}, err
 	}
-	if !replace {
-		if commits, err = b.tagClones(ctx, name); err != nil {
-			return Snapshot{}, err
-		}
-	}
-	omitted := s.Omitted
 	if err := s.store(&in.c.records, name, commits); err != nil {
-		return Snapshot{}, errors.Join(err, in.c.untag(ctx, in.spec.Name, name, commits, b.clones()))
+		return Snapshot{}, errors.Join(err, in.c.untag(ctx, in.spec.Name, name, b.clones()))
 	}
 	in.note(sandboxstore.Event{Event: sandboxstore.EventSnapshot, Detail: name})
-	s.Omitted = omitted
 	return s.Snapshot, nil
 }
 
@@ -306,14 +292,15 @@ func (cr *creator) restoreClones(ctx context.Context, s cloneSnapshot, before st
 	if err := in.ready(ctx); err != nil {
 		return nil, err
 	}
-	saved, err := (&Branch{in: in}).saveAll(ctx)
+	b := &Branch{in: in}
+	saved, err := b.saveAll(ctx)
 	if err = cmp.Or(err, saved.lost()); err != nil {
 		return nil, fmt.Errorf("sandbox %s stays as it is: %w", s.Sandbox, err)
 	}
-	if _, err := keeper(in).snapshotClones(ctx, before, true); err != nil {
+	if _, err := b.snapshotClones(ctx, before, true); err != nil {
 		return nil, err
 	}
-	return &Sandbox{in}, keeper(in).putClones(ctx, s)
+	return &Sandbox{in}, b.putClones(ctx, s)
 }
 
 func (cr *creator) reviveClones(ctx context.Context, s cloneSnapshot) (*Sandbox, error) {
@@ -326,14 +313,15 @@ func (cr *creator) reviveClones(ctx context.Context, s cloneSnapshot) (*Sandbox,
 	if err != nil {
 		return nil, err
 	}
-	if _, err := (&Branch{in: in}).saveAll(ctx); err != nil { // a branch that was deleted begins
+	b := &Branch{in: in}
+	if _, err := b.saveAll(ctx); err != nil { // a branch that was deleted begins
 		return nil, err
 	}
-	return &Sandbox{in}, keeper(in).putClones(ctx, s)
+	return &Sandbox{in}, b.putClones(ctx, s)
 }
 
 // putClones replaces the files of the clones, which are saved, by those of a snapshot.
-func (b cloneKeeper) putClones(ctx context.Context, s cloneSnapshot) error {
+func (b *Branch) putClones(ctx context.Context, s cloneSnapshot) error {
 	for i, t := range s.Clones {
 		for _, c := range b.clones() {
 			if c.Repo != t.Repo {
@@ -353,7 +341,7 @@ func (b cloneKeeper) putClones(ctx context.Context, s cloneSnapshot) error {
 }
 
 // forkClones creates another sandbox whose branches are copies, with the ignored files. The caller holds the lock of its name.
-func (b cloneKeeper) forkClones(ctx context.Context, s Spec) (fork *instance, err error) {
+func (b *Branch) forkClones(ctx context.Context, s Spec) (fork *instance, err error) {
 	in := b.in
 	kept, err := b.keepClones(ctx)
 	if err != nil {
@@ -379,7 +367,7 @@ func (b cloneKeeper) forkClones(ctx context.Context, s Spec) (fork *instance, er
 	if err != nil {
 		return nil, err
 	}
-	to := keeper(fork)
+	to := &Branch{in: fork}
 	fork.omitted = kept.Omitted
 	for i, c := range to.clones() {
 		if err := to.putIgnored(ctx, c, tarOf(kept.dir, i)); err != nil {

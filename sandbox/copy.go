@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,9 +54,7 @@ func base(path string) string {
 func targetOf(source string, isDir bool, path string, there *fs.FileMode) (target, error) {
 	trimmed := strings.TrimRight(path, "/")
 	dir, name := trimmed[:strings.LastIndexByte(trimmed, '/')+1], base(trimmed)
-	if dir == "" {
-		dir = "."
-	}
+	dir = cmp.Or(dir, ".")
 	switch {
 	case there != nil && there.IsDir():
 		return target{path, base(source)}, nil
@@ -108,9 +107,7 @@ func (f *Files) CopyIn(ctx context.Context, local, path string) (CopyResult, err
 	e, err := f.tarIn(ctx, to.dir, r)
 	r.Close()
 	perr := <-packed
-	if err == nil {
-		err = hostError(perr)
-	}
+	err = cmp.Or(err, hostError(perr))
 	return CopyResult{Files: sum.Files, Bytes: sum.Bytes, Skipped: sum.Left + e.Skipped, FirstSkipped: sum.FirstLeft}, err
 }
 

@@ -47,9 +47,6 @@ func (rs *records) lastStates() map[string]sandboxstore.Event {
 func (cr *creator) noteEnd(ctx context.Context, name string) {
 	now, cancel := context.WithCancel(ctx)
 	cancel() // it does not wait
-	if cr.state == "" {
-		return
-	}
 	unlock, err := cr.lock(now, name)
 	if err != nil {
 		return

@@ -187,9 +187,7 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 	})
 	rest, gerr := m.creator.gone(ctx, all, err)
 	all = append(all, rest...)
-	if err == nil {
-		err = gerr
-	}
+	err = cmp.Or(err, gerr)
 	slices.SortFunc(all, func(a, b Info) int { return strings.Compare(a.Name, b.Name) })
 	m.noteEnds(ctx, all...)
 	return all, err

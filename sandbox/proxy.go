@@ -148,17 +148,7 @@ func (p *proxy) dial(ctx context.Context, address string) (net.Conn, error) {
 
 // reachable reports whether an allowed host may have the address.
 func (p *proxy) reachable(host string, port uint16, a netip.Addr) bool {
-	in4 := a
-	if netip.MustParsePrefix("64:ff9b::/96").Contains(a) { // translated to IPv4 (RFC 6052)
-		b := a.As16()
-		in4 = netip.AddrFrom4([4]byte(b[12:]))
-	}
-	for _, m := range workorder.Metadata() {
-		if m.Contains(a) || m.Contains(in4) {
-			return false
-		}
-	}
-	if workorder.Undialled(a) != "" || workorder.Undialled(in4) != "" {
+	if workorder.IsMetadata(a) || workorder.Undialled(workorder.Untranslated(a)) != "" {
 		return false
 	}
 	return !workorder.PrivateAddress(a) || slices.ContainsFunc(p.rules, func(r workorder.AllowRule) bool {

@@ -60,13 +60,12 @@ func (sb *Sandbox) Snapshot(ctx context.Context, name string) (Snapshot, error) 
 	if err := in.ready(ctx); err != nil {
 		return Snapshot{}, err
 	}
-	b := keeper(in)
+	b := &Branch{in: in}
 	clones := len(b.clones()) > 0
-	switch {
-	case hasImages(in):
-	case in.current().clonesLocal():
-		return b.snapshotClones(ctx, name, false)
-	default:
+	if !hasImages(in) {
+		if in.current().clonesLocal() {
+			return b.snapshotClones(ctx, name, false)
+		}
 		return in.snapshot(ctx, name) // an error
 	}
 	if clones {
@@ -88,13 +87,13 @@ func (sb *Sandbox) Snapshot(ctx context.Context, name string) (Snapshot, error) 
 	if !clones {
 		return in.snapshot(ctx, name)
 	}
-	commits, err := b.tagClones(ctx, name)
+	commits, err := b.tagClones(ctx, name, false)
 	if err != nil {
 		return Snapshot{}, err
 	}
 	s, err := in.snapshot(ctx, name)
 	if err != nil {
-		return s, errors.Join(err, in.c.untag(ctx, in.spec.Name, name, commits, b.clones()))
+		return s, errors.Join(err, in.c.untag(ctx, in.spec.Name, name, b.clones()))
 	}
 	s.Commit = commits[0]
 	return s, nil
@@ -236,25 +235,18 @@ func (l *lookup) snapshot(ctx context.Context, sandbox, name string) (Snapshot, 
 func (s Snapshots) Remove(ctx context.Context, sandbox, name string) error {
 	cr := s.creator
 	if of, err := cr.cloneSnapshot(sandbox, name); err == nil {
-		var errs []error
-		for _, c := range of.Clones {
-			errs = append(errs, cr.branch(sandbox, c.Repo).Untag(ctx, name))
-		}
-		errs = append(errs, os.RemoveAll(of.dir))
+		err := errors.Join(cr.untag(ctx, sandbox, name, of.Spec.Clones()), os.RemoveAll(of.dir))
 		_ = os.Remove(filepath.Dir(of.dir)) // fails if the sandbox has others
-		return errors.Join(errs...)
+		return err
 	}
 	one, err := cr.snapshot(ctx, sandbox, name)
 	if err != nil {
 		return err
 	}
-	err = cr.all.removeImage(ctx, one.ref)
-	for _, c := range one.spec.Clones() {
-		if err == nil {
-			err = cr.branch(sandbox, c.Repo).Untag(ctx, name)
-		}
+	if err := cr.all.removeImage(ctx, one.ref); err != nil {
+		return err
 	}
-	return err
+	return cr.untag(ctx, sandbox, name, one.spec.Clones())
 }
 
 func (bs backends) removeImage(ctx context.Context, ref string) error {
@@ -351,7 +343,7 @@ func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 		return nil, err
 	}
 	if s.clonesLocal() && !hasImages(in) {
-		fork, err := keeper(in).forkClones(ctx, s)
+		fork, err := (&Branch{in: in}).forkClones(ctx, s)
 		if err != nil {
 			return nil, err
 		}

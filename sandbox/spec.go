@@ -207,10 +207,8 @@ func (s Spec) required() []Capability {
 
 // author returns who commits in a repository's copy.
 func (s Spec) author(ctx context.Context, repo string) (name, email string) {
-	if id, err := workorder.ParseIdentity(s.Author); err == nil {
-		return id.Name, id.Email
-	}
-	return localrepo.Identity(ctx, repo)
+	own, _ := workorder.ParseIdentity(s.Author) // zero for ""
+	return localrepo.Identity(ctx, repo, own)
 }
 
 // proxied reports whether a proxy of this program is the sandbox's only network.
@@ -226,15 +224,11 @@ func (s Spec) Check() error {
 
 // complete returns the spec with defaults, or an error with all mistakes.
 func (s Spec) complete() (Spec, error) {
-	if s.Lifetime == "" {
-		s.Lifetime = LifetimeNamed
-	}
+	s.Lifetime = cmp.Or(s.Lifetime, LifetimeNamed)
 	if s.Name == "" && s.Lifetime == LifetimeEphemeral {
 		s.Name = "session-" + strings.ToLower(rand.Text())
 	}
-	if s.Network == "" {
-		s.Network = NetworkFull
-	}
+	s.Network = cmp.Or(s.Network, NetworkFull)
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	errs = append(errs, checkName("sandbox", s.Name))

@@ -1,6 +1,7 @@
 package workorder
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -62,11 +63,17 @@ func PrivateRanges() []netip.Prefix {
 
 // PrivateAddress reports whether an address is in one of PrivateRanges.
 func PrivateAddress(a netip.Addr) bool {
-	a = a.Unmap().WithZone("")
-	if b := a.As16(); netip.MustParsePrefix("64:ff9b::/96").Contains(a) { // translated to IPv4 (RFC 6052)
-		a = netip.AddrFrom4([4]byte(b[12:]))
-	}
+	a = Untranslated(a)
 	return slices.ContainsFunc(PrivateRanges(), func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// Untranslated returns the IPv4 address behind an address of NAT64 (RFC 6052), and other addresses without a zone.
+func Untranslated(a netip.Addr) netip.Addr {
+	a = a.Unmap().WithZone("")
+	if b := a.As16(); netip.MustParsePrefix("64:ff9b::/96").Contains(a) {
+		return netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return a
 }
 
 // Metadata returns the ranges that no rule can allow: metadata services of clouds, which hand out the machine's credentials.
@@ -82,9 +89,9 @@ func Metadata() []netip.Prefix {
 	}
 }
 
-// IsMetadata reports whether an address is in one of the ranges of Metadata, or link-local.
+// IsMetadata reports whether an address is in one of the ranges of Metadata, or link-local, also behind NAT64.
 func IsMetadata(a netip.Addr) bool {
-	a = a.Unmap().WithZone("")
+	a = Untranslated(a)
 	return a.IsLinkLocalUnicast() || slices.ContainsFunc(Metadata(), func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
@@ -175,9 +182,7 @@ func splitPort(s string) (host string, port uint16, err error) {
 		return s, 0, nil
 	}
 	h, p, ok := strings.Cut(s, ":")
-	if host == "" {
-		host = h
-	}
+	host = cmp.Or(host, h)
 	if !ok {
 		return host, 0, nil
 	}

@@ -1,6 +1,7 @@
 package workorder
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -78,14 +79,10 @@ func (o *Order) ForRepo(r *OrderRepo) *Order {
 // Served returns the order with a clone URL for each repository on the host, whose own one is known only when it is served.
 func (o *Order) Served() *Order {
 	c := *o
-	if c.CloneURL == "" {
-		c.CloneURL = o.Repo
-	}
+	c.CloneURL = cmp.Or(c.CloneURL, o.Repo)
 	c.Repos = slices.Clone(o.Repos)
 	for i := range c.Repos {
-		if c.Repos[i].CloneURL == "" {
-			c.Repos[i].CloneURL = c.Repos[i].Repo
-		}
+		c.Repos[i].CloneURL = cmp.Or(c.Repos[i].CloneURL, c.Repos[i].Repo)
 	}
 	return &c
 }

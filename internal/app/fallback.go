@@ -84,11 +84,6 @@ func whyNoIsolation(ctx context.Context, e *Env, m *sandbox.Manager, s sandbox.S
 	if ok, err := mayFallBack(e, fallback); !ok {
 		return "", err
 	}
-	return missing(ctx, m)
-}
-
-// missing says why neither jails nor containers are available; "" if some are.
-func missing(ctx context.Context, m *sandbox.Manager) (string, error) {
 	var why []string
 	for _, k := range []sandbox.Runtime{sandbox.RuntimeJail, sandbox.RuntimeContainer} {
 		i := m.Runtimes(ctx, k)[0]

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
@@ -44,10 +45,7 @@ func (p Projects) ImportSandbox(ctx context.Context, name, file string, dryRun b
 		return d, err
 	}
 	d.File = cmp.Or(file, s.Project, projects.DefaultFile)
-	path := d.File
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(opts.Dir, path)
-	}
+	path := git.AbsPath(d.File, opts.Dir, opts.Home)
 	old, err := os.ReadFile(path)
 	isNew := errors.Is(err, fs.ErrNotExist)
 	if isNew {
@@ -176,9 +174,8 @@ func (i *sandboxImport) env(s sandbox.Spec, box *sandbox.BoxSpec) {
 			now[name] = text.EscapeReferences(value)
 		}
 	}
-	for _, refs := range []map[string]string{box.ImageEnv, s.ImageEnv} {
-		maps.Copy(now, refs)
-	}
+	maps.Copy(now, box.ImageEnv)
+	maps.Copy(now, s.ImageEnv)
 	for name, value := range box.Env {
 		literal(name, value)
 	}

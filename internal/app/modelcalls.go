@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sandboxstore"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -32,9 +33,6 @@ type ModelCall struct {
 	Millis     int64     `json:"duration_ms"`
 	Refused    string    `json:"refused"`
 }
-
-// maxModelCalls bounds what is read of a running task, in bytes.
-const maxModelCalls = 32 << 20
 
 // ModelCalls returns the calls of the model gateway of a task's attempt, or of a sandbox, which may be gone; raw has them as
 // they were written, a JSON document per line. attempt is for tasks; 0 is the last one.
@@ -72,26 +70,19 @@ func rawCalls(ctx context.Context, e *Env, name string, attempt int) ([]byte, er
 		return nil, err
 	}
 	b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.ModelCallsFile))
-	if !errors.Is(err, fs.ErrNotExist) || rec.Collected || rec.Box == "" {
-		if errors.Is(err, fs.ErrNotExist) {
-			err = nil // without a gateway there is no file
-		}
+	switch {
+	case !errors.Is(err, fs.ErrNotExist):
 		return b, err
+	case rec.Collected || rec.Box == "":
+		return nil, nil // without a gateway there is no file
 	}
 	be, err := e.Engine()
 	if err != nil {
 		return nil, err
 	}
-	b, err = runtime.ReadFile(ctx, runtime.CopierOf(be.Engine), rec.Box, workorder.OutDir+"/"+workorder.ModelCallsFile, maxModelCalls)
-	if errors.Is(err, runtime.ErrNotFound) {
-		return nil, nil
+	b, err = runtime.ReadFile(ctx, runtime.CopierOf(be.Engine), rec.Box, workorder.OutDir+"/"+workorder.ModelCallsFile, sandboxstore.MaxCalls)
+	if err != nil {
+		return nil, exiterr.New(workorder.ExitBox, fmt.Errorf("read the calls of %s: %w", name, err), "")
 	}
-	return b, exiterr.New(workorder.ExitBox, wrapCalls(name, err), "")
-}
-
-func wrapCalls(name string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("read the calls of %s: %w", name, err)
+	return b, nil
 }

@@ -33,25 +33,11 @@ func (b Sandboxes) ApplyProject(ctx context.Context, s *sandbox.Spec, project, r
 			return fmt.Errorf("find the project file: %w", err)
 		}
 	}
-	if s.Image == "" {
-		s.Image = box.Image
-	}
-	if s.OCIRuntime == "" {
-		s.OCIRuntime = box.OCIRuntime
-	}
-	s.Author = cmp.Or(s.Author, p.Author)
-	if s.Network == "" {
-		s.Network = sandbox.NetworkMode(box.Network.Mode)
-	}
-	if s.Limits.MemoryBytes == 0 {
-		s.Limits.MemoryBytes = box.Limits.MemoryBytes
-	}
-	if s.Limits.CPUs == 0 {
-		s.Limits.CPUs = box.Limits.CPUs
-	}
-	if s.Limits.PIDs == 0 {
-		s.Limits.PIDs = box.Limits.PIDs
-	}
+	s.Image, s.OCIRuntime, s.Author = cmp.Or(s.Image, box.Image), cmp.Or(s.OCIRuntime, box.OCIRuntime), cmp.Or(s.Author, p.Author)
+	s.Network = cmp.Or(s.Network, sandbox.NetworkMode(box.Network.Mode))
+	s.Limits.MemoryBytes = cmp.Or(s.Limits.MemoryBytes, box.Limits.MemoryBytes)
+	s.Limits.CPUs = cmp.Or(s.Limits.CPUs, box.Limits.CPUs)
+	s.Limits.PIDs = cmp.Or(s.Limits.PIDs, box.Limits.PIDs)
 	if s.Runtime == sandbox.RuntimeAuto || s.Runtime == sandbox.RuntimeBox {
 		return nil
 	}

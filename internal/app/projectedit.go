@@ -78,7 +78,7 @@ func keyError(err error) error {
 	if wrong, ok := errors.AsType[*yamlkeys.PathError](err); ok {
 		return exiterr.New(workorder.ExitUsage, err, wrong.Hint)
 	}
-	if _, ok := errors.AsType[*projects.ValueError](err); ok || errors.Is(err, yamlkeys.ErrNotSet) {
+	if errors.Is(err, yamlkeys.ErrNotSet) {
 		return NotFound(err, "`sandbox-agent project show --effective` prints all values")
 	}
 	return err

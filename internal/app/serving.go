@@ -12,7 +12,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/presets"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -109,7 +109,7 @@ const (
 // ServerLog opens the log of a server for agents. If the user has named no file and the default one cannot be opened, there is no log.
 func (c Code) ServerLog(level slog.Level) (log *slog.Logger, done func(), err error) {
 	named := c.Getenv(serverLogVariable)
-	file, err := statedir.OpenLog(cmp.Or(named, filepath.Join(cmp.Or(c.Getenv("TMPDIR"), os.TempDir()), serverLog)), maxServerLog)
+	file, err := proc.OpenLog(cmp.Or(named, filepath.Join(cmp.Or(c.Getenv("TMPDIR"), os.TempDir()), serverLog)), maxServerLog)
 	if err != nil && named != "" {
 		return nil, nil, exiterr.New(workorder.ExitUsage, err, serverLogVariable+" names the file")
 	}

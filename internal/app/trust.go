@@ -115,9 +115,7 @@ func projectFileOf(ref string) (string, error) {
 	if p, err := projects.Load(ref, opts); err == nil {
 		return p.Path(), nil
 	}
-	if ref == "" {
-		ref = projects.DefaultFile
-	}
+	ref = cmp.Or(ref, projects.DefaultFile)
 	if st, err := os.Stat(ref); err == nil && st.IsDir() {
 		ref = filepath.Join(ref, projects.DefaultFile)
 	}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,15 +73,9 @@ func (c SandboxChange) Apply(s sandbox.Spec) (sandbox.Spec, error) {
 			errs = append(errs, changeService(s.Box, of))
 		}
 	}
-	for _, row := range []struct{ to, from *int64 }{
-		{&s.Limits.MemoryBytes, &c.Limits.MemoryBytes}, {&s.Limits.PIDs, &c.Limits.PIDs},
-	} {
-		if *row.from != 0 {
-			*row.to = *row.from
-		}
-	}
-	if c.Limits.CPUs != 0 {
-		s.Limits.CPUs = c.Limits.CPUs
+	s.Limits = sandbox.Limits{
+		MemoryBytes: cmp.Or(c.Limits.MemoryBytes, s.Limits.MemoryBytes), CPUs: cmp.Or(c.Limits.CPUs, s.Limits.CPUs),
+		PIDs: cmp.Or(c.Limits.PIDs, s.Limits.PIDs),
 	}
 	return s, exiterr.New(workorder.ExitUsage, errors.Join(errs...), "")
 }

@@ -213,9 +213,7 @@ func (w *projectWriter) write(ctx context.Context, task, text string) (TaskOutco
 	r.Flags.Change = func(p *projects.Project) {
 		p.Detected = true // what does not work is no error
 		p.Validate, p.Dev = nil, nil
-		if p.MaxBudgetUSD == nil {
-			p.MaxBudgetUSD = new(defaultProjectBudget)
-		}
+		p.MaxBudgetUSD = cmp.Or(p.MaxBudgetUSD, new(defaultProjectBudget))
 	}
 	if task == "" {
 		return w.Create(ctx, r)
@@ -301,9 +299,7 @@ func (w *projectWriter) openPR(ctx context.Context) error {
 	r.Title = title
 	r.Flags.Change = func(p *projects.Project) {
 		p.Secrets = nil // the file itself needs none
-		if p.PR == nil {
-			p.PR = &workorder.PullRequest{}
-		}
+		p.PR = cmp.Or(p.PR, &workorder.PullRequest{})
 	}
 	out, err := w.Create(ctx, r)
 	if err != nil {

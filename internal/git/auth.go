@@ -1,6 +1,7 @@
 package git
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -67,10 +68,7 @@ func (a *Auth) prepare(ctx context.Context) (conf, env []string, f *os.File, err
 	if err != nil || u.Host == "" {
 		return nil, nil, nil, fmt.Errorf("a token needs an HTTP remote, not %q", a.URL)
 	}
-	user := a.Username
-	if user == "" {
-		user = defaultUsername
-	}
+	user := cmp.Or(a.Username, defaultUsername)
 	if strings.ContainsAny(user+token, "\n\x00") {
 		return nil, nil, nil, fmt.Errorf("the git credential for %s contains a line break", u.Host)
 	}

@@ -3,6 +3,7 @@
 package proc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -176,10 +177,7 @@ func (p *Process) stopWith(ctx context.Context, s Spec) {
 	case <-ctx.Done():
 	}
 	if s.Grace > 0 {
-		sig := s.StopSignal
-		if sig == 0 {
-			sig = syscall.SIGTERM
-		}
+		sig := cmp.Or(s.StopSignal, syscall.SIGTERM)
 		p.Signal(sig)
 		p.Signal(syscall.SIGCONT) // after it: a stopped process acts on nothing before, and must not go on without
 		t := time.NewTimer(s.Grace)

@@ -1,8 +1,10 @@
 package pullrequest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -40,31 +42,27 @@ func openOthers(ctx context.Context, o *workorder.Order, r *workorder.Result, op
 func openFurther(
 	ctx context.Context, o *workorder.Order, r *workorder.Result, of *workorder.OrderRepo, open Opener,
 ) (warnings []string, err error) {
-	for i := range r.Repos {
-		is := &r.Repos[i]
-		if is.Name != of.Name {
-			continue
-		}
-		order, result := o.ForRepo(of), r.ForRepo(is)
-		if SkipReason(order, result) != "" {
-			return nil, nil
-		}
-		if !sameForge(o, of) {
-			return nil, fmt.Errorf("%s is not on the forge of the task's repository, whose token it does not get: open it there", of.Repo)
-		}
-		pr, why, more, err := open(ctx, order, result)
-		if pr != nil {
-			is.PR = pr
-		}
-		if why != "" {
-			more = append(more, "no pull request: "+why)
-		}
-		for j := range more {
-			warnings = append(warnings, of.Name+": "+more[j])
-		}
-		return warnings, err
+	at := slices.IndexFunc(r.Repos, func(is workorder.RepoResult) bool { return is.Name == of.Name })
+	if at < 0 {
+		return nil, nil
 	}
-	return nil, nil
+	is, order := &r.Repos[at], o.ForRepo(of)
+	result := r.ForRepo(is)
+	if SkipReason(order, result) != "" {
+		return nil, nil
+	}
+	if !sameForge(o, of) {
+		return nil, fmt.Errorf("%s is not on the forge of the task's repository, whose token it does not get: open it there", of.Repo)
+	}
+	pr, why, more, err := open(ctx, order, result)
+	is.PR = cmp.Or(pr, is.PR)
+	if why != "" {
+		more = append(more, "no pull request: "+why)
+	}
+	for _, m := range more {
+		warnings = append(warnings, of.Name+": "+m)
+	}
+	return warnings, err
 }
 
 // sameForge reports whether the forge and token of the task's repository are those of a further one.

@@ -17,10 +17,7 @@ func later(r *workorder.Result) string {
 		return ""
 	}
 	mode := cmp.Or(line(string(r.Mode), 20), "unknown")
-	why := line(r.Reasons.String(), maxLater)
-	if why == "" {
-		why = "it ended with the status " + line(string(r.Status), 30)
-	}
+	why := cmp.Or(line(r.Reasons.String(), maxLater), "it ended with the status "+line(string(r.Status), 30))
 	return laterStart + mode + laterMiddle + why
 }
 

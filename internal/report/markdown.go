@@ -181,10 +181,7 @@ func (m *md) proof(p *page) {
 
 func (m *md) check(c check) {
 	if n := c.Tests.Len(); n > 0 {
-		what := esc(c.Sum) // it says which of them end as they did before
-		if what == "" {
-			what = plural(n, "test", "tests")
-		}
+		what := cmp.Or(esc(c.Sum), plural(n, "test", "tests")) // the sum says which of them end as they did before
 		m.fold(fmt.Sprintf("<code>%s</code>: %s", escCode(c.Name), what))
 		m.f("Command: %s\n\n| | test | |\n| --- | --- | --- |\n", code(c.Command))
 		for _, t := range c.Tests.Items {
@@ -336,10 +333,7 @@ func (m *md) reached(l list[reach], intro string) {
 	}
 	m.f("%s\n\n| where | times | the line under `network.allow` that allows it |\n| --- | --- | --- |\n", intro)
 	for _, h := range l.Items {
-		rule := code(h.Line)
-		if rule == "" {
-			rule = "none can" + spaced(parens(esc(h.Reason)))
-		}
+		rule := cmp.Or(code(h.Line), "none can"+spaced(parens(esc(h.Reason))))
 		m.f("| %s %s%s | %s | %s |\n", code(h.Place), esc(h.What), by(h.By), number(h.Count), rule)
 	}
 	m.f("\n")

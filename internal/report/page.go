@@ -129,10 +129,7 @@ type phase struct {
 
 // build makes the page. It is for people; no program decides by it.
 func build(d Data, b bounds) *page {
-	r := d.Result
-	if r == nil {
-		r = &workorder.Result{}
-	}
+	r := cmp.Or(d.Result, &workorder.Result{})
 	final, finalCut := block(r.Agent.Final, b.text)
 	p := &page{
 		Final: final, FinalCut: finalCut, Later: later(d.Later),

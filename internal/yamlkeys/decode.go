@@ -130,9 +130,7 @@ func (d *Decoder) Decode(s *Schema, n, at *yaml.Node, path string) *Value {
 		return nil
 	}
 	v := &Value{Schema: s, Node: n, Path: path, Origin: d.origin}
-	if v.Origin == "" {
-		v.Origin = fmt.Sprintf("%s:%d", d.src.name, n.Line)
-	}
+	v.Origin = cmp.Or(v.Origin, fmt.Sprintf("%s:%d", d.src.name, n.Line))
 	var ok bool
 	switch {
 	case s.Alt != nil && n.Kind == yaml.ScalarNode && !IsNull(n):

@@ -55,7 +55,7 @@ func (e Edit) Apply(content []byte, root *Schema) ([]byte, error) {
 		} else {
 			e.Words = nil
 		}
-		path, s = append(path, step{name, -1, s}), s.Item
+		path, s = append(path, step{name, -1, s, Join(e.Key, name)}), s.Item
 	}
 	if e.Change != ChangeSet && len(e.Words) > 0 && s.Kind != List {
 		return nil, pathErrorf("use `set`", "%s is %s, not a list or mapping", e.Key, s.want())
@@ -77,24 +77,15 @@ type editor struct {
 	lines []string
 	eol   string
 	chain []position
-	level int // the entry of the chain whose lines change; -1 before a change
-	op    operation
+	level int  // the entry of the chain whose lines change; -1 before a change
+	gone  bool // its lines are removed, not replaced
 }
-
-// operation says how the lines of an entry change.
-type operation int
-
-const (
-	replaced operation = iota
-	removed
-	followed // a new entry follows it
-)
 
 // position is an entry of a mapping or item of a list on the path to a change, with its lines in the document.
 type position struct {
 	in       *yaml.Node
 	at       int // the index in in.Content, of an entry that of its value
-	from, to int // the lines, counted from 0; to is exclusive
+	from, to int // the lines, counted from 0; to is exclusive; a new entry has none
 	col      int // the number of characters before it in its first line
 }
 
@@ -119,15 +110,15 @@ func newEditor(content []byte) (*editor, error) {
 
 // walk follows the path as far as the document has it, and changes the rest.
 func (ed *editor) walk(e Edit, path []step, s *Schema) error {
-	at := ed.doc.Content[0]
+	at, above := ed.doc.Content[0], ""
 	for i, p := range path {
-		key := keyOf(path[:i+1])
-		n, err := child(at, p, keyOf(path[:i]))
+		n, err := child(at, p, above)
+		above = p.key
 		switch {
 		case err != nil:
 			return err
 		case n < 0 && (e.Change == ChangeUnset || p.index >= 0):
-			return fmt.Errorf("%s: %w", key, ErrNotSet)
+			return fmt.Errorf("%s: %w", p.key, ErrNotSet)
 		case n < 0:
 			v, err := nested(e, path[i+1:], s)
 			if err != nil {
@@ -283,7 +274,7 @@ func (ed *editor) locate(p *position) {
 func (ed *editor) replace(v *yaml.Node) {
 	p := ed.chain[len(ed.chain)-1]
 	p.in.Content[p.at] = v
-	ed.changed(replaced)
+	ed.changed(false)
 }
 
 // remove removes the entry at the end of the chain.
@@ -294,26 +285,26 @@ func (ed *editor) remove() {
 		from--
 	}
 	p.in.Content = slices.Delete(p.in.Content, from, p.at+1)
-	ed.changed(removed)
+	ed.changed(true)
 }
 
 // insert appends an entry to the mapping or list below the end of the chain.
 func (ed *editor) insert(in *yaml.Node, nodes ...*yaml.Node) {
-	op := replaced
 	if len(in.Content) == 0 {
 		in.Style &^= yaml.FlowStyle
-	} else {
+	} else { // after the lines of the last entry
 		ed.enter(in, len(in.Content)-1)
-		op = followed
+		p := &ed.chain[len(ed.chain)-1]
+		p.from, p.at = p.to, p.at+len(nodes)
 	}
 	in.Content = append(in.Content, nodes...)
-	ed.changed(op)
+	ed.changed(false)
 }
 
 // changed records a change at the end of the chain, unless an entry that contains it is replaced.
-func (ed *editor) changed(op operation) {
+func (ed *editor) changed(gone bool) {
 	if ed.level < 0 {
-		ed.level, ed.op = len(ed.chain)-1, op
+		ed.level, ed.gone = len(ed.chain)-1, gone
 	}
 }
 
@@ -323,9 +314,9 @@ func (ed *editor) result() ([]byte, error) {
 		b, err := encode(ed.doc)
 		return append([]byte(strings.Join(ed.lines, "")), b...), err
 	}
-	for ; ed.level >= 0; ed.level, ed.op = ed.level-1, replaced {
+	for ; ed.level >= 0; ed.level, ed.gone = ed.level-1, false {
 		p := ed.chain[ed.level]
-		if p.to == 0 || ed.op == removed && (len(p.in.Content) == 0 || strings.TrimSpace(ed.lines[p.from][:p.col]) != "") {
+		if p.to == 0 || ed.gone && (len(p.in.Content) == 0 || strings.TrimSpace(ed.lines[p.from][:p.col]) != "") {
 			continue
 		}
 		out, err := ed.splice(p)
@@ -342,17 +333,13 @@ func (ed *editor) result() ([]byte, error) {
 
 // splice returns the content with other lines for an entry.
 func (ed *editor) splice(p position) ([]byte, error) {
-	first := p.at
-	if ed.op == followed {
-		first = len(p.in.Content) - 1
-	}
 	var lines []string
-	if ed.op != removed {
+	if !ed.gone {
 		one := &yaml.Node{Kind: p.in.Kind}
 		if p.in.Kind == yaml.MappingNode {
-			one.Content = []*yaml.Node{bare(p.in.Content[first-1])}
+			one.Content = []*yaml.Node{bare(p.in.Content[p.at-1])}
 		}
-		one.Content = append(one.Content, bare(p.in.Content[first]))
+		one.Content = append(one.Content, bare(p.in.Content[p.at]))
 		b, err := encode(one)
 		if err != nil {
 			return nil, err
@@ -360,7 +347,7 @@ func (ed *editor) splice(p position) ([]byte, error) {
 		lines = strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
 		for i, l := range lines {
 			switch {
-			case i == 0 && ed.op == replaced:
+			case i == 0 && p.from < p.to:
 				lines[i] = ed.lines[p.from][:p.col] + l + ed.eol
 			case l == "":
 				lines[i] = ed.eol
@@ -369,11 +356,7 @@ func (ed *editor) splice(p position) ([]byte, error) {
 			}
 		}
 	}
-	from := p.from
-	if ed.op == followed {
-		from = p.to
-	}
-	return []byte(strings.Join(slices.Concat(ed.lines[:from], lines, ed.lines[p.to:]), "")), nil
+	return []byte(strings.Join(slices.Concat(ed.lines[:p.from], lines, ed.lines[p.to:]), "")), nil
 }
 
 // bare returns a node without the comments on other lines, which stay where they are.

@@ -1,6 +1,7 @@
 package yamlkeys
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -57,9 +58,7 @@ func typeText(s *Schema) string {
 		Text: "text", Size: "size", Integer: "whole number", Number: "number", Boolean: "true or false",
 		Duration: "duration", List: "list", Mapping: "mapping", Object: "mapping",
 	}[s.Kind]
-	if is == "" {
-		is = "text"
-	}
+	is = cmp.Or(is, "text")
 	switch {
 	case len(s.Enum) > 0:
 		is = "`" + strings.Join(s.Enum, "`, `") + "`"

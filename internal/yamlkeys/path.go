@@ -22,23 +22,12 @@ type step struct {
 	name  string
 	index int // -1 for an entry
 	of    *Schema
+	key   string // up to this step
 }
 
 // short reports whether the object's short form stands for this entry.
 func (s step) short() bool {
 	return s.of.Kind == Object && s.of.Alt != nil && s.of.Keys[0].Name == s.name
-}
-
-// keyOf returns the key of a path.
-func keyOf(path []step) (key string) {
-	for _, s := range path {
-		if s.index >= 0 {
-			key += fmt.Sprintf("[%d]", s.index)
-		} else {
-			key = Join(key, s.name)
-		}
-	}
-	return key
 }
 
 // steps resolves a key such as services.redis.image or lifecycle.setup[0], and returns the schema of its value.
@@ -54,7 +43,8 @@ func (s *Schema) steps(key string) (path []step, of *Schema, err error) {
 			if err != nil || i < 0 {
 				return nil, nil, pathErrorf("count items from 0, as in "+at+"[0]", "%s has no item %s", at, rest)
 			}
-			path, s, at, rest = append(path, step{index: i, of: s}), s.Item, at+"["+digits+"]", strings.TrimPrefix(more, ".")
+			at += "[" + digits + "]"
+			path, s, rest = append(path, step{"", i, s, at}), s.Item, strings.TrimPrefix(more, ".")
 			continue
 		}
 		name, more, of := rest, "", s
@@ -75,7 +65,8 @@ func (s *Schema) steps(key string) (path []step, of *Schema, err error) {
 		default:
 			return nil, nil, pathErrorf("", "%s is %s: it has no key %q", at, s.want(), rest)
 		}
-		path, at, rest = append(path, step{name, -1, of}), Join(at, name), more
+		at = Join(at, name)
+		path, rest = append(path, step{name, -1, of, at}), more
 	}
 	return path, s, nil
 }

@@ -221,18 +221,19 @@ func (a agentServer) serve(ctx context.Context, out io.Writer) (err error) {
 		return errors.New("another command has just started the development server")
 	}
 	defer func() { _ = f.Unlock() }()
-	defer killBelow() // before that
-	if err := errors.Join(os.WriteFile(a.lockFile(), nil, 0o600), a.write(running{PID: os.Getpid()}), proc.Adopt()); err != nil {
+	// Before that: a server may have started programs that outlive it.
+	defer proc.EndChildren(func() { _, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil) })
+	if err := errors.Join(os.WriteFile(a.logFile(), nil, 0o600), a.write(running{PID: os.Getpid()}), proc.Adopt()); err != nil {
 		return err
 	}
-	log, err := os.OpenFile(a.logFile(), os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o600)
+	log, err := proc.OpenLog(a.logFile(), devLogSize)
 	if err != nil {
-		return fmt.Errorf("create the log: %w", err)
+		return err
 	}
 	defer log.Close()
 	server, err := Serve(ctx, &a.Dev, func(ctx context.Context) Ended {
 		tail := proc.NewTail(serverTail)
-		both := io.MultiWriter(&boundedLog{f: log}, tail)
+		both := io.MultiWriter(log, tail)
 		err := proc.Run(ctx, proc.Spec{
 			Argv: []string{"bash", "-c", a.Dev.Command}, Dir: a.Dir, Env: append(os.Environ(), "PORT="+strconv.Itoa(a.Dev.Port)),
 			Stdout: both, Stderr: both, Grace: serverGrace,
@@ -264,37 +265,4 @@ func (a agentServer) write(s running) error {
 		err = os.WriteFile(a.lockFile(), b, 0o600)
 	}
 	return err
-}
-
-// killBelow kills all descendants: a server may have started programs that outlive it.
-func killBelow() {
-	const rounds = 50
-	for range rounds {
-		all := proc.Descendants(proc.Processes(), os.Getpid())
-		if len(all) == 0 {
-			return
-		}
-		for _, p := range all {
-			_ = syscall.Kill(p.PID, syscall.SIGKILL)
-		}
-		time.Sleep(probePause / 10)
-	}
-}
-
-// boundedLog writes to a file, which starts over when it is full.
-type boundedLog struct {
-	f    *os.File
-	size int
-}
-
-func (l *boundedLog) Write(p []byte) (int, error) {
-	if l.size+len(p) > devLogSize {
-		if err := l.f.Truncate(0); err != nil {
-			return 0, err
-		}
-		l.size = 0
-	}
-	n, err := l.f.Write(p)
-	l.size += n
-	return n, err
 }

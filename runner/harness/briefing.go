@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -24,10 +25,7 @@ func devBriefing(d *workorder.Dev) string {
 	if d == nil {
 		return ""
 	}
-	path := d.ReadyPath
-	if path == "" {
-		path = "/"
-	}
+	path := cmp.Or(d.ReadyPath, "/")
 	return fmt.Sprintf("Start the project's development server (%s) with `entrypoint dev start`: it has PORT=%d, runs in the background, "+
 		"and the command returns when http://127.0.0.1:%d%s answers. `entrypoint dev restart`, `stop` and `status` do what they say; "+
 		"`entrypoint dev logs` prints its output. "+

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"time"
@@ -52,9 +53,7 @@ func (p *codexParser) Line(line []byte) ([]workorder.Event, bool) {
 	case "turn.failed":
 		e := field[map[string]json.RawMessage](o, "error")
 		p.failed = codexMessage(field[string](e, "message"))
-		if p.failed == "" {
-			p.failed = "the turn failed without a message"
-		}
+		p.failed = cmp.Or(p.failed, "the turn failed without a message")
 		return p.problem(p.failed), true
 	case "error":
 		return p.problem(codexMessage(field[string](o, "message"))), true

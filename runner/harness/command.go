@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"strconv"
@@ -117,9 +118,7 @@ func (p *commandParser) own(typ workorder.EventType, o map[string]json.RawMessag
 		p.final = e.Text
 	case workorder.EventAgentTool:
 		e.Name, e.ID = field[string](o, "name"), field[string](o, "id")
-		if e.Text == "" {
-			e.Text = toolText(o["input"])
-		}
+		e.Text = cmp.Or(e.Text, toolText(o["input"]))
 	case workorder.EventAgentToolResult:
 		e.ID, e.Status = field[string](o, "id"), "ok"
 		if field[string](o, "status") == "error" {
@@ -183,12 +182,8 @@ func (p *commandParser) End(e Exit) Outcome {
 		out = p.claude.End(Exit{})
 	}
 	out.Usage = *p.total()
-	if out.Final == "" {
-		out.Final = p.final
-	}
-	if out.SessionID == "" {
-		out.SessionID = p.opencode.session
-	}
+	out.Final = cmp.Or(out.Final, p.final)
+	out.SessionID = cmp.Or(out.SessionID, p.opencode.session)
 	out.Turns += p.opencode.steps
 	if (e.Code != 0 || e.Signal != "") && out.Verdict == Succeeded {
 		out.Verdict = Failed

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -30,10 +31,7 @@ func claudeLimit(info map[string]json.RawMessage) *limit {
 	if kind := field[string](info, "rateLimitType"); kind != "" {
 		l.text = strings.ReplaceAll(kind, "_", " ")
 	}
-	at := field[int64](info, "resetsAt")
-	if at == 0 {
-		at = field[int64](info, "overageResetsAt")
-	}
+	at := cmp.Or(field[int64](info, "resetsAt"), field[int64](info, "overageResetsAt"))
 	l.until = epoch(at)
 	return l
 }

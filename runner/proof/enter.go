@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -69,9 +70,7 @@ func (r *sides) enough(ctx context.Context, s *side) error {
 		if err != nil {
 			return err
 		}
-		if r.first == nil {
-			r.first = &now
-		}
+		r.first = cmp.Or(r.first, &now)
 		lacks := now.lacks(*r.first)
 		if lacks == "" {
 			return nil

@@ -6,6 +6,7 @@
 package proof
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -194,9 +195,7 @@ func Run(ctx context.Context, c Config, base, head string) (*workorder.Proof, er
 	if r.Objects.Dir == "" {
 		r.Objects = r.Mirror
 	}
-	if r.limit == 0 {
-		r.limit = r.Order.CheckLimit()
-	}
+	r.limit = cmp.Or(r.limit, r.Order.CheckLimit())
 	r.plan()
 	ctx, cancel := context.WithTimeoutCause(ctx, Limit, errShare)
 	defer cancel()

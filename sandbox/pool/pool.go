@@ -108,9 +108,7 @@ func New(m *sandbox.Manager, o Options) *Pool { return newPool(&manager{m}, o) }
 
 func newPool(m creator, o Options) *Pool {
 	o.Max = cmp.Or(o.Max, DefaultMax)
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Pool{m: m, o: o, slots: map[*slot]bool{}, noNesting: map[string]error{}, changed: make(chan struct{})}
 }
 

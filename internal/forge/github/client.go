@@ -5,6 +5,7 @@
 package github
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,9 +91,7 @@ func New(conf forge.Config) (*Client, error) {
 			"the token has blanks or control characters in it", "give the token alone, without a line break")
 	}
 	c := &api{repo: repo, log: conf.Log, pause: sleep}
-	if c.log == nil {
-		c.log = slog.New(slog.DiscardHandler)
-	}
+	c.log = cmp.Or(c.log, slog.New(slog.DiscardHandler))
 	c.token.fixed = conf.Token
 	if conf.App != nil {
 		key, err := appKey(conf.App)

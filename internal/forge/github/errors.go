@@ -1,6 +1,7 @@
 package github
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,9 +68,7 @@ func (c *api) classify(ctx context.Context, doing string, err error) *forge.Erro
 		e.Cause = context.Cause(ctx)
 		e.Said = "not done in time: " + e.Said
 	}
-	if e.Next == "" {
-		e.Next = next(e)
-	}
+	e.Next = cmp.Or(e.Next, next(e))
 	// Scrub before cutting, which could leave half a token, and after hidden characters are gone.
 	e.Said = c.scrub(forge.OneLine(c.scrub(e.Said), maxSaid))
 	return e

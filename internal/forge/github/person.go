@@ -21,9 +21,7 @@ var loginRule = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
 // person returns an author with permissions, which are requested once for each login.
 func (c *people) person(ctx context.Context, login string, bot bool, association string) (forge.Person, error) {
 	p := forge.Person{Login: forge.OneLine(login, 110), Bot: bot || strings.HasSuffix(login, "[bot]")}
-	if p.Login == "" {
-		p.Login = ghost
-	}
+	p.Login = cmp.Or(p.Login, ghost)
 	if p.Bot && !strings.HasSuffix(p.Login, "[bot]") {
 		p.Login += "[bot]"
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -83,9 +84,7 @@ func setHelp(root *cobra.Command) {
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		w := cmd.OutOrStdout()
 		width, _ := cmdutil.TerminalSize(w)
-		if width == 0 {
-			width = helpWidth
-		}
+		width = cmp.Or(width, helpWidth)
 		writeHelp(w, cmd, max(width, minHelpWidth))
 	})
 }
@@ -96,10 +95,7 @@ func writeHelp(w io.Writer, cmd *cobra.Command, width int) {
 		writeRootHelp(w, cmd, width)
 		return
 	}
-	long := cmd.Long
-	if long == "" {
-		long = cmd.Short
-	}
+	long := cmp.Or(cmd.Long, cmd.Short)
 	fmt.Fprintln(w, wrapText(long, width))
 	if cmd.IsAdditionalHelpTopicCommand() {
 		return

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
@@ -39,6 +40,13 @@ func (l *RuleList) Rules() (all []string, err error) {
 		errs = append(errs, err)
 	}
 	return all, errors.Join(errs...)
+}
+
+// FallbackVar adds the flag that allows a command to run without isolation.
+func FallbackVar(cmd *cobra.Command, to *string) {
+	cmd.Flags().StringVar(to, "fallback", "", "host: run on this machine, without isolation, where no runtime is available")
+	// It can only fail for a flag that does not exist.
+	_ = cmd.RegisterFlagCompletionFunc("fallback", cobra.FixedCompletions([]string{app.FallbackHost}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // FromEnvironment sets each of the flags that was not given to the value of its variable, and returns the source of each value.

@@ -86,6 +86,15 @@ func ParsePIDs(t string) (int64, error) {
 	return n, nil
 }
 
+// ParseLimits reads the limits of a sandbox as ParseMemory, ParseCPUs and ParsePIDs do. The error has all mistakes.
+func ParseLimits(memory, cpus, pids string) (l sandbox.Limits, err error) {
+	var errs [3]error
+	l.MemoryBytes, errs[0] = ParseMemory(memory)
+	l.CPUs, errs[1] = ParseCPUs(cpus)
+	l.PIDs, errs[2] = ParsePIDs(pids)
+	return l, errors.Join(errs[:]...)
+}
+
 // ParseOutput reads a limit of output in bytes: 64k, 1m, none, or "" for the default.
 func ParseOutput(t string) (int, error) {
 	switch t {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
@@ -83,7 +84,7 @@ func (w *jsonLines) Write(p []byte) (int, error) {
 	w.part = append(w.part, p...)
 	for len(w.part) > 0 {
 		end := bytes.IndexByte(w.part, '\n')
-		if prefixed(w.part) != nil && bytes.HasSuffix(w.part, []byte("\n")) { // all lines of a message are written at once
+		if message.Match(w.part) && bytes.HasSuffix(w.part, []byte("\n")) { // all lines of a message are written at once
 			end = len(w.part) - 1
 		}
 		if end < 0 {
@@ -99,34 +100,19 @@ func (w *jsonLines) Write(p []byte) (int, error) {
 }
 
 func (w *jsonLines) line(line []byte) error {
-	switch p := prefixed(line); {
-	case len(line) == 0:
-	case line[0] == '{' && json.Valid(line):
+	if len(line) > 0 && line[0] == '{' && json.Valid(line) {
 		_, err := w.out.Write(append(bytes.Clone(line), '\n'))
 		return err
-	case p != nil && p.log != nil:
-		p.log(w.log, text.Clean(strings.TrimPrefix(string(line), p.text)))
-	default:
-		w.log.Info(text.Clean(string(line)))
+	}
+	if msg, ok := strings.CutPrefix(string(line), "error: "); ok {
+		w.log.Error(text.Clean(msg))
+	} else if msg, ok := strings.CutPrefix(msg, "warning: "); ok {
+		w.log.Warn(text.Clean(msg))
+	} else if msg != "" {
+		w.log.Info(text.Clean(msg))
 	}
 	return nil
 }
 
-// prefix is how a message begins.
-type prefix struct {
-	text string
-	log  func(l *slog.Logger, msg string, args ...any) // nil to keep the text as it is
-}
-
-var prefixes = []prefix{
-	{"error: ", (*slog.Logger).Error}, {"warning: ", (*slog.Logger).Warn}, {"hint: ", nil}, {"note: ", nil},
-}
-
-func prefixed(line []byte) *prefix {
-	for i := range prefixes {
-		if bytes.HasPrefix(line, []byte(prefixes[i].text)) {
-			return &prefixes[i]
-		}
-	}
-	return nil
-}
+// message matches the beginning of a message.
+var message = lazyregexp.New(`^(error|warning|hint|note): `)

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -113,9 +114,7 @@ func linesOf(s string, start, end *int) (part, note string, err error) {
 const maxListed = 1000
 
 func (s *Server) listFiles(ctx context.Context, e Sandbox, a *listArguments) (*mcp.CallToolResult, error) {
-	if a.Path == "" {
-		a.Path = "."
-	}
+	a.Path = cmp.Or(a.Path, ".")
 	all, err := e.List(ctx, a.Path)
 	if err != nil {
 		return nil, err

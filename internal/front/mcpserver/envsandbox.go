@@ -140,9 +140,7 @@ func (e *branchSandbox) Run(ctx context.Context, q SandboxCommand) (r SandboxRes
 			"what it changes is committed with the next command", e.sb.Name(), p.ID()))
 		return r, nil
 	}
-	if c.Timeout == 0 {
-		c.Timeout = envTimeout
-	}
+	c.Timeout = cmp.Or(c.Timeout, envTimeout)
 	started := time.Now()
 	got, err := e.sb.Run(ctx, c)
 	if err != nil {

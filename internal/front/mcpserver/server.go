@@ -4,6 +4,7 @@ package mcpserver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,9 +65,7 @@ type Server struct {
 
 // New returns a server.
 func New(o Options) *Server {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	how := &mcp.ServerOptions{Logger: o.Log, Capabilities: &mcp.ServerCapabilities{}}
 	if o.Sandboxes != nil {
 		how.Instructions = briefing

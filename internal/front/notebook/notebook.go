@@ -5,6 +5,7 @@ package notebook
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -127,10 +128,7 @@ func (n *Notebook) Kernel() (name, language string) {
 	if json.Unmarshal(n.root["metadata"], &meta) != nil {
 		return "", "" // of another form: it does not say
 	}
-	language = meta.Kernel.Language
-	if language == "" {
-		language = meta.Language.Name
-	}
+	language = cmp.Or(meta.Kernel.Language, meta.Language.Name)
 	return meta.Kernel.Name, strings.ToLower(language)
 }
 

@@ -64,12 +64,8 @@ type lent struct {
 // New serves a pool. Leases end when they have not been used for idle (0 means DefaultLeaseIdle) or ttl after their start (0 means
 // never), and mount only what the sources have.
 func New(p *pool.Pool, idle, ttl time.Duration, sources []Source, log *slog.Logger) *Server {
-	if idle == 0 {
-		idle = DefaultLeaseIdle
-	}
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	idle = cmp.Or(idle, DefaultLeaseIdle)
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	return &Server{pool: p, idle: idle, ttl: ttl, sources: sources, log: log, leases: map[string]*lent{}}
 }
 

@@ -3,6 +3,7 @@ package render
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -48,12 +49,7 @@ func (s *summary) repairs(r *workorder.Result) {
 }
 
 func anyFailed(checks []workorder.Validation) bool {
-	for _, c := range checks {
-		if !c.Passed {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(checks, func(c workorder.Validation) bool { return !c.Passed })
 }
 
 // proof prints the results of clean checkouts of base and head, and what to check before trusting them.

@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -26,9 +27,7 @@ type checkVerdict struct {
 // judgeCheck compares a check on base and on head. p is nil if the proof lacks it; same: head is base. Head is red if
 // the check fails in the work tree, or fails steadily in a clean checkout.
 func judgeCheck(v *workorder.Validation, p *workorder.CheckProof, same bool) checkVerdict {
-	if p == nil {
-		p = &workorder.CheckProof{}
-	}
+	p = cmp.Or(p, &workorder.CheckProof{})
 	at := fmt.Sprintf("%s (exit %d)", v.Name, v.ExitCode)
 	red := !v.Passed || p.Transition == workorder.TransitionBroken || p.Transition == workorder.TransitionStillFails
 	if v.Passed && red {

@@ -8,6 +8,7 @@
 package cachevolume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -226,9 +227,7 @@ func Usage(ctx context.Context, dirs ...string) (int64, error) {
 	var sum int64
 	for _, dir := range dirs {
 		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-			if err == nil {
-				err = ctx.Err()
-			}
+			err = cmp.Or(err, ctx.Err())
 			var st unix.Stat_t
 			if err == nil {
 				err = unix.Lstat(path, &st)

@@ -1,6 +1,7 @@
 package cleanroom
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,10 +104,7 @@ func (c *Config) Written(ctx context.Context) (map[string]string, error) {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil
 			}
-			if err == nil {
-				err = context.Cause(ctx)
-			}
-			if err != nil {
+			if err = cmp.Or(err, context.Cause(ctx)); err != nil {
 				return err
 			}
 			if st, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode()&fs.ModeSocket == 0 {

@@ -257,12 +257,10 @@ func (f *Finder) holds(pid int, target string) bool {
 	}
 	defer dir.Close()
 	names, _ := dir.Readdirnames(maxProcesses)
-	for _, n := range names {
-		if l, err := os.Readlink(filepath.Join(path, n)); err == nil && l == target {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(names, func(n string) bool {
+		l, err := os.Readlink(filepath.Join(path, n))
+		return err == nil && l == target
+	})
 }
 
 func (f *Finder) remember(pid int) {

@@ -1,6 +1,7 @@
 package dockerd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,10 +76,7 @@ func (d *daemon) until(ctx context.Context, limit time.Duration, ready func(cont
 }
 
 func (d *daemon) exited() error {
-	err := d.p.Wait()
-	if err == nil {
-		err = errors.New("exit status 0")
-	}
+	err := cmp.Or(d.p.Wait(), errors.New("exit status 0"))
 	return fmt.Errorf("%s ended: %w; end of its log:\n%s", d.name, err, d.tail())
 }
 

@@ -126,15 +126,9 @@ type Engine struct {
 
 // New returns an engine that is not started.
 func New(cfg Config) (*Engine, error) {
-	if cfg.RunDir == "" {
-		cfg.RunDir = defaultRunDir
-	}
-	if cfg.LogDir == "" {
-		cfg.LogDir = DefaultLogDir
-	}
-	if cfg.Socket == "" {
-		cfg.Socket = DefaultSocket
-	}
+	cfg.RunDir = cmp.Or(cfg.RunDir, defaultRunDir)
+	cfg.LogDir = cmp.Or(cfg.LogDir, DefaultLogDir)
+	cfg.Socket = cmp.Or(cfg.Socket, DefaultSocket)
 	if cfg.Trials == nil {
 		cfg.Trials = RealTrials()
 	}

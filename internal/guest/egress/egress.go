@@ -4,6 +4,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,9 +76,7 @@ func New(cfg Config) (*Egress, error) {
 	if cfg.Emit == nil {
 		cfg.Emit = func(workorder.Event) {}
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	servers, search, err := resolvConf(resolvConfPath)
 	if err != nil {
 		return nil, fmt.Errorf("network policy: read the resolvers of the sandbox: %w", err)

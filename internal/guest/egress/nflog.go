@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -274,10 +275,7 @@ func originalDst(c *net.TCPConn) (netip.AddrPort, error) {
 	var dst netip.AddrPort
 	var serr error
 	err = raw.Control(func(fd uintptr) { dst, serr = getOriginalDst(int(fd), level) })
-	if err == nil {
-		err = serr
-	}
-	if err != nil {
+	if err = cmp.Or(err, serr); err != nil {
 		return netip.AddrPort{}, fmt.Errorf("read the original destination: %w", err)
 	}
 	return dst, nil

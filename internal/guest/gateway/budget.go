@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -195,9 +196,7 @@ func (c *callCost) update(t tokens, cost *float64, why string) {
 	b.sum.CacheWriteTokens += t.cacheWrite - c.used.cacheWrite
 	c.used = t
 	if cost == nil {
-		if b.unknown == "" {
-			b.unknown = why
-		}
+		b.unknown = cmp.Or(b.unknown, why)
 		return
 	}
 	b.usd += *cost - c.usd

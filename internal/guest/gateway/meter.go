@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"mime"
 	"net/http"
@@ -397,7 +398,7 @@ func (openaiParser) object(r *usageState, b []byte) {
 		if o.Response.Model != "" {
 			r.model = o.Response.Model
 		}
-		r.id = firstText(o.Response.ID, r.id)
+		r.id = cmp.Or(o.Response.ID, r.id)
 		switch o.Type {
 		case "response.completed", "response.incomplete", "response.failed":
 			r.failed, r.done = o.Type == "response.failed", true

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -138,10 +139,7 @@ func (p price) cost(t tokens) (usd float64, ok bool) {
 	if p.Long != nil && t.input+t.cacheRead+t.cacheWrite > p.Long.Above {
 		r = p.Long.rates
 	}
-	hour := r.CacheWrite1h
-	if hour == 0 {
-		hour = r.CacheWrite
-	}
+	hour := cmp.Or(r.CacheWrite1h, r.CacheWrite)
 	// A missing price for used tokens: take the model's input price. Cache prices are below it or little above it.
 	if r.CacheRead == 0 && r.Input > 0 {
 		r.CacheRead = r.Input
@@ -149,9 +147,7 @@ func (p price) cost(t tokens) (usd float64, ok bool) {
 	if r.CacheWrite == 0 && r.Input > 0 {
 		r.CacheWrite = r.Input
 	}
-	if hour == 0 {
-		hour = r.CacheWrite
-	}
+	hour = cmp.Or(hour, r.CacheWrite)
 	usd = float64(t.input)*r.Input + float64(t.output)*r.Output + float64(t.cacheRead)*r.CacheRead +
 		float64(t.cacheWrite-t.cacheWrite1h)*r.CacheWrite + float64(t.cacheWrite1h)*hour
 	usd /= 1e6
@@ -206,7 +202,7 @@ func (c *call) record(r *usageState) {
 	model := c.m.mask.Load().String(r.model) // text from a server
 	price, ok := c.m.prices.find(model, c.ask.model)
 	var cost *float64
-	why := fmt.Sprintf("the price of the model %q is unknown", clean(firstText(model, c.ask.model)))
+	why := fmt.Sprintf("the price of the model %q is unknown", clean(cmp.Or(model, c.ask.model)))
 	if ok {
 		if usd, all := price.cost(r.tokens); all {
 			cost = &usd
@@ -219,15 +215,6 @@ func (c *call) record(r *usageState) {
 	if model != "" {
 		c.line.Model = clean(model)
 	}
-}
-
-func firstText(list ...string) string {
-	for _, s := range list {
-		if s != "" {
-			return s
-		}
-	}
-	return ""
 }
 
 func (c *call) final(r *usageState) {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -288,14 +289,10 @@ func (r *refusal) write(w http.ResponseWriter, api workorder.ModelAPI) {
 	kind := errorTypes[api][r.status]
 	var shape any
 	if api == workorder.APIOpenAI {
-		if kind == "" {
-			kind = "server_error"
-		}
+		kind = cmp.Or(kind, "server_error")
 		shape = map[string]any{"error": map[string]any{"message": text, "type": kind, "param": nil, "code": r.kind}}
 	} else {
-		if kind == "" {
-			kind = "api_error"
-		}
+		kind = cmp.Or(kind, "api_error")
 		shape = map[string]any{"type": "error", "error": map[string]any{"type": kind, "message": text}}
 	}
 	b, err := json.Marshal(shape)

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,9 +42,7 @@ type judge struct {
 }
 
 func newJudge(n workorder.NetworkPolicy, g *workorder.Gateway, emit func(workorder.Event)) (*judge, error) {
-	if n.Mode == "" {
-		n.Mode = workorder.NetworkFull
-	}
+	n.Mode = cmp.Or(n.Mode, workorder.NetworkFull)
 	j := &judge{mode: n.Mode, learn: n.Learn, tools: g.RunsProviderTools(n.Mode), emit: emit, said: map[string]bool{}}
 	for _, s := range n.Allow {
 		r, err := workorder.ParseAllowRule(s)

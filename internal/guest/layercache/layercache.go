@@ -15,6 +15,7 @@
 package layercache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,9 +106,7 @@ func open(cfg Config, base string) *Cache {
 
 // New returns the cache; nothing is touched yet.
 func New(cfg Config) *Cache {
-	if cfg.View == "" {
-		cfg.View = defaultView
-	}
+	cfg.View = cmp.Or(cfg.View, defaultView)
 	if cfg.Mounts == nil {
 		cfg.Mounts = kernel{}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -159,12 +160,7 @@ func (r *sideRoom) Enter(ctx context.Context) error {
 type idRanges [][2]uint32
 
 func (r idRanges) has(id uint32) bool {
-	for _, one := range r {
-		if id >= one[0] && id-one[0] < one[1] {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r, func(one [2]uint32) bool { return id >= one[0] && id-one[0] < one[1] })
 }
 
 // subordinate reads the ranges of the user sandbox from /etc/subuid or /etc/subgid.

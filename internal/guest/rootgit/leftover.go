@@ -1,6 +1,7 @@
 package rootgit
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"unicode"
@@ -27,10 +28,7 @@ func leftoverMessage(task string) string {
 			break
 		}
 	}
-	subject = strings.TrimRight(text.Runes(strings.TrimRight(subject, ".:; *_#"), maxSubject), " ")
-	if subject == "" {
-		subject = "Keep uncommitted work"
-	}
+	subject = cmp.Or(strings.TrimRight(text.Runes(strings.TrimRight(subject, ".:; *_#"), maxSubject), " "), "Keep uncommitted work")
 	first, size := utf8.DecodeRuneInString(subject)
 	return string(
 		unicode.ToUpper(first),

@@ -28,8 +28,9 @@ type Repositories struct {
 // further is one of Order.Repos.
 type further struct {
 	*Repository
-	is   workorder.RepoResult
-	left error // names the paths that could not be committed
+	is     workorder.RepoResult
+	left   error // names the paths that could not be committed
+	landed land.Result
 }
 
 // Open returns the repositories of an order; nothing is fetched yet.
@@ -69,14 +70,16 @@ func (rs *Repositories) Each(do func(*Repository)) {
 	}
 }
 
-// atOnce calls do for all repositories at once, with nil for the task's own.
-func (rs *Repositories) atOnce(do func(*Repository, *further)) {
+// atOnce calls do for all repositories at once, with nil for the task's own, and returns all errors.
+func (rs *Repositories) atOnce(do func(*Repository, *further) error) error {
+	errs := make([]error, 1+len(rs.others))
 	var all sync.WaitGroup
-	for _, o := range rs.others {
-		all.Go(func() { do(o.Repository, o) })
+	for i, o := range rs.others {
+		all.Go(func() { errs[1+i] = o.named(do(o.Repository, o)) })
 	}
-	do(rs.Repository, nil)
+	errs[0] = do(rs.Repository, nil)
 	all.Wait()
+	return errors.Join(errs...)
 }
 
 // Resume takes over what Clone found in another process.
@@ -195,7 +198,10 @@ func (rs *Repositories) Push(ctx context.Context, commitsOnly bool) {
 
 // StopSaving ends the saves.
 func (rs *Repositories) StopSaving(ctx context.Context) {
-	rs.atOnce(func(r *Repository, _ *further) { r.StopSaving(ctx) })
+	_ = rs.atOnce(func(r *Repository, _ *further) error {
+		r.StopSaving(ctx)
+		return nil
+	})
 }
 
 // AnnounceStop tells all that the box is being stopped.
@@ -214,42 +220,32 @@ func (rs *Repositories) Changed() (last time.Time) {
 }
 
 // Commit commits what is uncommitted in all. What is left in further ones is archived by Land.
-func (rs *Repositories) Commit(ctx context.Context) (err error) {
-	var mu sync.Mutex
-	rs.atOnce(func(r *Repository, o *further) {
-		rerr := r.Commit(ctx)
-		mu.Lock()
-		defer mu.Unlock()
+func (rs *Repositories) Commit(ctx context.Context) error {
+	return rs.atOnce(func(r *Repository, o *further) error {
+		err := r.Commit(ctx)
 		if o == nil {
-			err = errors.Join(err, rerr)
-			return
+			return err
 		}
 		o.left = nil
-		if _, partly := errors.AsType[*tree.UncommittedError](rerr); partly {
-			o.left = rerr
-		} else {
-			err = errors.Join(err, o.named(rerr))
+		if _, partly := errors.AsType[*tree.UncommittedError](err); partly {
+			o.left, err = err, nil
 		}
+		return err
 	})
-	return err
 }
 
 // Land lands the work of all.
 func (rs *Repositories) Land(ctx context.Context, baseSHA string, end land.RecordAttempt) (l land.Result) {
-	results := make([]land.Result, len(rs.others))
-	rs.atOnce(func(r *Repository, o *further) {
+	_ = rs.atOnce(func(r *Repository, o *further) error {
 		if o == nil {
 			l = r.Land(ctx, baseSHA, end)
-			return
+		} else {
+			o.landed = o.land(ctx, end)
 		}
-		for i := range rs.others {
-			if rs.others[i] == o {
-				results[i] = o.land(ctx, end)
-			}
-		}
+		return nil
 	})
-	for i, o := range rs.others {
-		l.Add(o.is, results[i])
+	for _, o := range rs.others {
+		l.Add(o.is, o.landed)
 	}
 	return l
 }
@@ -257,7 +253,11 @@ func (rs *Repositories) Land(ctx context.Context, baseSHA string, end land.Recor
 func (o *further) land(ctx context.Context, end land.RecordAttempt) land.Result {
 	l := o.Land(ctx, o.is.BaseSHA, end)
 	l.ArchiveLeftovers(ctx, o.left, o.Archive)
-	l.MoveFiles(path.Join(workorder.ReposDir, o.is.Name))
+	for _, file := range []*string{&l.Bundle, &l.Archive} {
+		if *file != "" {
+			*file = path.Join(workorder.ReposDir, o.is.Name, *file)
+		}
+	}
 	o.is.HeadSHA, o.is.Commits, o.is.Pushed, o.is.Branch = l.Head, l.Commits, l.Pushed, ""
 	if l.Pushed {
 		o.is.Branch = o.env.Order.TargetBranch
@@ -266,22 +266,14 @@ func (o *further) land(ctx context.Context, end land.RecordAttempt) land.Result 
 }
 
 // Release ends the saves and returns the leases.
-func (rs *Repositories) Release(ctx context.Context, end workorder.Attempt) (err error) {
-	var mu sync.Mutex
-	rs.atOnce(func(r *Repository, o *further) {
+func (rs *Repositories) Release(ctx context.Context, end workorder.Attempt) error {
+	return rs.atOnce(func(r *Repository, o *further) error {
 		its := end
 		if o != nil {
 			its.HeadSHA = o.is.HeadSHA
 		}
-		rerr := r.Release(ctx, its)
-		mu.Lock()
-		defer mu.Unlock()
-		if o != nil {
-			rerr = o.named(rerr)
-		}
-		err = errors.Join(err, rerr)
+		return r.Release(ctx, its)
 	})
-	return err
 }
 
 // Surface adds the findings in further repositories, with their directory before the path.

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 
@@ -44,10 +45,7 @@ func (d driver) start(s wire.SessionSpec) (argv []string, first []byte, err erro
 		text = append(text, part...)
 	}
 	if s.Driver == wire.DriverJupyter {
-		kernel := s.Kernel
-		if kernel == "" {
-			kernel = "python3"
-		}
+		kernel := cmp.Or(s.Kernel, "python3")
 		// with characters that mean the same in both languages: SessionSpec.Check
 		text = append(fmt.Appendf(nil, "KERNEL = %q\n", kernel), text...)
 	}

@@ -44,10 +44,7 @@ func (u *Maintainer) Import(ctx context.Context, r *workorder.CacheReport, id, r
 	i := importer{ctx: ctx, dir: d, repo: repo, report: r}
 	for tr := tar.NewReader(in); ; {
 		h, err := tr.Next()
-		if err == nil {
-			err = context.Cause(ctx)
-		}
-		if err != nil {
+		if err = cmp.Or(err, context.Cause(ctx)); err != nil {
 			i.end(errIncomplete)
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 				return nil // what is missing is refused

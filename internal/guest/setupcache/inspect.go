@@ -1,6 +1,7 @@
 package setupcache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,9 +112,7 @@ func (i inspector) check(ctx context.Context, from []written) error {
 	for _, l := range from {
 		top := i.mounts.path("run", l.name, "upper")
 		err := safeopen.Walk(top, func(path string, info fs.FileInfo, err error) error {
-			if err == nil {
-				err = context.Cause(ctx)
-			}
+			err = cmp.Or(err, context.Cause(ctx))
 			if entries++; err == nil && entries > maxKept {
 				err = fmt.Errorf("it has more than %d files", maxKept)
 			}

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -252,10 +253,6 @@ func pass(to io.Writer, from io.Reader) (int64, error) {
 
 // ExpectedEnd reports whether an error of Serve is the regular end of the sandbox rather than a failure.
 func ExpectedEnd(err error) bool {
-	for _, why := range []error{wireserver.ErrStopped, wireserver.ErrIdleTimeout, wireserver.ErrTTLExpired, wireserver.ErrOwnerTimeout} {
-		if errors.Is(err, why) {
-			return true
-		}
-	}
-	return false
+	ends := []error{wireserver.ErrStopped, wireserver.ErrIdleTimeout, wireserver.ErrTTLExpired, wireserver.ErrOwnerTimeout}
+	return slices.ContainsFunc(ends, func(end error) bool { return errors.Is(err, end) })
 }

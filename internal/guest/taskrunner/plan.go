@@ -1,6 +1,7 @@
 package taskrunner
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -39,10 +40,7 @@ func collectPlan(desk string, owner *uint32, lastWords, out string, shown func(s
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", "", err
 	}
-	text = strings.TrimSpace(text)
-	if text == "" {
-		text = strings.TrimSpace(lastWords)
-	}
+	text = cmp.Or(strings.TrimSpace(text), strings.TrimSpace(lastWords))
 	if text == "" {
 		return "", "", errors.New("the agent made no plan: it wrote neither a plan to $" + planVar + " nor a final message")
 	}

@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -90,10 +91,7 @@ func (m *Apt) Clean(ctx context.Context) error {
 }
 
 func (m *Apt) run(ctx context.Context, argv ...string) error {
-	log := m.Log
-	if log == nil {
-		log = io.Discard
-	}
+	log := cmp.Or(m.Log, io.Discard)
 	tail := proc.NewTail(lastWords)
 	if err := proc.Run(ctx, proc.Spec{Argv: argv, Dir: "/", Env: m.environ(), Stdout: log, Stderr: io.MultiWriter(log, tail)}); err != nil {
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(tail.String()))

@@ -2,6 +2,7 @@
 package wirehttp
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -30,9 +31,7 @@ func Error(w http.ResponseWriter, err error) {
 		wire.CodeFileType:    http.StatusConflict,
 		wire.CodeUnsupported: http.StatusNotImplemented,
 	}[e.Code]
-	if status == 0 {
-		status = http.StatusInternalServerError
-	}
+	status = cmp.Or(status, http.StatusInternalServerError)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(e) // the client may be gone

@@ -17,7 +17,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/lazyregexp"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Commits made in a sandbox are recreated here with the same tree, message and author, with parents of this branch, and
@@ -329,10 +328,7 @@ func (b *repo) known(ctx context.Context, all []made) map[string]bool {
 
 // identity returns the environment for the user's name and address from their repository.
 func (b *repo) identity(ctx context.Context) []string {
-	name, email := b.Author.Name, b.Author.Email
-	if b.Author == (workorder.Identity{}) {
-		name, email = localrepo.Identity(ctx, b.Repo)
-	}
+	name, email := localrepo.Identity(ctx, b.Repo, b.Author)
 	return []string{"GIT_AUTHOR_NAME=" + name, "GIT_AUTHOR_EMAIL=" + email, "GIT_COMMITTER_NAME=" + name, "GIT_COMMITTER_EMAIL=" + email}
 }
 

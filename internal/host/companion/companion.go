@@ -173,28 +173,25 @@ func Serve(ctx context.Context, in io.Reader, out io.WriteCloser, eng runtime.Ru
 }
 
 func listen(ctx context.Context, cfg Config, ready *Ready, log *slog.Logger) (*http.Server, error) {
+	repos := map[string]string{} // by their paths on the server
+	if cfg.Repo != "" {
+		repos[""] = cfg.Repo
+	}
+	for name, repo := range cfg.Repos {
+		repos[furtherPath+name] = repo
+	}
+	if len(repos) == 0 {
+		return nil, nil
+	}
 	mux := http.NewServeMux()
-	serve := func(under, repo string) error {
+	for under, repo := range repos {
 		h, err := localrepo.NewHandler(localrepo.Options{
 			Repo: repo, Token: cfg.Token, TaskID: cfg.TaskID, TargetBranch: cfg.TargetBranch, Log: log,
 		})
-		if err == nil {
-			mux.Handle(under+"/", http.StripPrefix(under, h))
-		}
-		return err
-	}
-	if cfg.Repo == "" && len(cfg.Repos) == 0 {
-		return nil, nil
-	}
-	if cfg.Repo != "" {
-		if err := serve("", cfg.Repo); err != nil {
+		if err != nil {
 			return nil, err
 		}
-	}
-	for name, repo := range cfg.Repos {
-		if err := serve(furtherPath+name, repo); err != nil {
-			return nil, err
-		}
+		mux.Handle(under+"/", http.StripPrefix(under, h))
 	}
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", cfg.Listen)

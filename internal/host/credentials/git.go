@@ -2,6 +2,7 @@
 package credentials
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -99,9 +100,7 @@ func (f *Finder) ofHost(ctx context.Context, u *url.URL, remote string) (cred *w
 
 // token returns a credential. Every forge accepts this user name with a token.
 func token(user, t string) *workorder.GitCredential {
-	if user == "" {
-		user = "x-access-token"
-	}
+	user = cmp.Or(user, "x-access-token")
 	return &workorder.GitCredential{Username: user, Token: strings.TrimSpace(t)}
 }
 
@@ -166,9 +165,7 @@ func sshRemote(remote string) (host string, ok bool) {
 		return "", false
 	}
 	_, host, _ = strings.Cut(at, "@")
-	if host == "" {
-		host = at
-	}
+	host = cmp.Or(host, at)
 	return host, true
 }
 
@@ -196,10 +193,7 @@ func (f *Finder) ssh(remote, host string) (*workorder.GitCredential, error) {
 			return nil, err
 		}
 		c := &workorder.GitCredential{SSHKey: string(key)}
-		known := f.Getenv("SANDBOX_AGENT_SSH_KNOWN_HOSTS")
-		if known == "" {
-			known = filepath.Join(home, "known_hosts")
-		}
+		known := cmp.Or(f.Getenv("SANDBOX_AGENT_SSH_KNOWN_HOSTS"), filepath.Join(home, "known_hosts"))
 		b, err := os.ReadFile(known)
 		if err != nil {
 			return nil, exiterr.New(workorder.ExitGit, fmt.Errorf("read known SSH hosts: %w", err),
@@ -219,10 +213,7 @@ func sshAuth(remote string, cred *workorder.GitCredential) (transport.AuthMethod
 	if err != nil {
 		return nil, err
 	}
-	user := ep.User
-	if user == "" {
-		user = "git"
-	}
+	user := cmp.Or(ep.User, "git")
 	keys, err := gitssh.NewPublicKeys(user, []byte(cred.SSHKey), "")
 	if err != nil {
 		return nil, fmt.Errorf("read SSH key: %w", err)

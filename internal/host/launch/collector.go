@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -196,9 +197,7 @@ func Complete(res *workorder.Result, rec *taskstore.Record) {
 	}
 	h := rec.Host
 	res.Platform.Isolation, res.Platform.OCIRuntime, res.Platform.EngineVersion = h.Isolation, h.OCIRuntime, h.EngineVersion
-	if res.Platform.CgroupVersion == 0 {
-		res.Platform.CgroupVersion = h.CgroupVersion
-	}
+	res.Platform.CgroupVersion = cmp.Or(res.Platform.CgroupVersion, h.CgroupVersion)
 	// A run begins with the command, before the box.
 	if lead := res.StartedAt.Sub(rec.Begun()); lead > 0 && lead < StartTimeout+CollectTimeout {
 		res.StartedAt, res.DurationMS = rec.Begun(), res.DurationMS+lead.Milliseconds()

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,10 +73,7 @@ func checkShell(ctx context.Context, x runtime.Execer, task, box string) error {
 		return exiterr.New(workorder.ExitBox, fmt.Errorf("the sandbox of %s is of an older version without shells", task),
 			"restart it: `sandbox-agent stop "+task+"`, then `sandbox-agent continue "+task+"`")
 	}
-	why := text.Runes(text.Clean(strings.TrimSpace(said.String())), maxSaid)
-	if why == "" {
-		why = fmt.Sprintf("its program exited with %d", code)
-	}
+	why := cmp.Or(text.Runes(text.Clean(strings.TrimSpace(said.String())), maxSaid), fmt.Sprintf("its program exited with %d", code))
 	return exiterr.New(workorder.ExitBox, fmt.Errorf("a shell in the sandbox of %s: %w", task, errors.New(why)),
 		"show its events with: sandbox-agent logs -f "+task)
 }

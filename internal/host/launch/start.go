@@ -280,9 +280,7 @@ func boxSpec(j *job.Job, rec *taskstore.Record, info runtime.Info) runtime.Conta
 		files[workorder.ArchiveIn] = j.Archive
 	}
 	limits := j.Order.Limits
-	if limits.MemoryBytes == 0 {
-		limits.MemoryBytes = info.MemoryBytes / 10 * job.MemoryTenths
-	}
+	limits.MemoryBytes = cmp.Or(limits.MemoryBytes, info.MemoryBytes/10*job.MemoryTenths)
 	return runtime.ContainerSpec{
 		Files: files,
 		Name:  rec.Box,

@@ -2,6 +2,7 @@ package localrepo
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,9 +62,7 @@ func (r *Repo) findBase(ctx context.Context, ref string) (string, error) {
 		}
 		return id, r.whole(ctx, id) // for example main~1
 	}
-	if base == "" {
-		base = "HEAD"
-	}
+	base = cmp.Or(base, "HEAD")
 	out, err := gitOut(ctx, r.Path, "rev-parse", "--verify", "--quiet", "--end-of-options", base+"^{commit}")
 	if id := strings.TrimSpace(out); err == nil && git.ValidSHA(id) {
 		return id, r.whole(ctx, id)

@@ -202,7 +202,10 @@ func borrow(ctx context.Context, dir, repo string) error {
 }
 
 // Identity returns the user's name and address in a repository, or git.DefaultAuthor if they are not configured.
-func Identity(ctx context.Context, dir string) (name, email string) {
+func Identity(ctx context.Context, dir string, own workorder.Identity) (name, email string) {
+	if own != (workorder.Identity{}) {
+		return own.Name, own.Email
+	}
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
 	who := git.DefaultAuthor()
@@ -221,7 +224,7 @@ func Identity(ctx context.Context, dir string) (name, email string) {
 
 // Author returns the user's identity for a task's commits, as configured in dir; zero if name or address is missing.
 func Author(ctx context.Context, dir string) workorder.Identity {
-	name, email := Identity(ctx, dir)
+	name, email := Identity(ctx, dir, workorder.Identity{})
 	id, err := workorder.ParseIdentity(name + " <" + email + ">")
 	if who := git.DefaultAuthor(); err != nil || id.Name == who.Name || id.Email == who.Email {
 		return workorder.Identity{}

@@ -135,9 +135,12 @@ type Snapshotter interface {
 	RemoveSnapshot(ctx context.Context, ref string) error
 }
 
-// ReadFile returns the beginning of a regular file of a box, most bytes at most. It returns ErrNotFound without one.
-func ReadFile(ctx context.Context, c OutCopier, id, path string, most int64) ([]byte, error) {
+// ReadFile returns the beginning of a regular file of a box, most bytes at most; nil without an error if there is none.
+func ReadFile(ctx context.Context, c OutCopier, id, path string, most int64) (b []byte, err error) {
 	r, err := c.CopyOut(ctx, id, path)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -147,14 +150,10 @@ func ReadFile(ctx context.Context, c OutCopier, id, path string, most int64) ([]
 	if err == nil && h.Typeflag != tar.TypeReg {
 		err = fmt.Errorf("%s is not a regular file", path)
 	}
-	var b []byte
 	if err == nil {
 		b, err = io.ReadAll(io.LimitReader(t, most))
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read %s of the sandbox: %w", path, err)
-	}
-	return b, nil
+	return b, err
 }
 
 // CopierOf returns the runtime's Copier, or one that always returns ErrUnsupported.

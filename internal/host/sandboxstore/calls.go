@@ -14,8 +14,8 @@ import (
 // callsSuffix is that of the files with calls of the model gateway, by sandbox. They survive the sandbox.
 const callsSuffix = ".calls.jsonl"
 
-// maxCalls bounds the calls of one sandbox, in bytes; the newest remain.
-const maxCalls = 32 << 20
+// MaxCalls bounds the calls of one sandbox, in bytes; the newest remain.
+const MaxCalls = 32 << 20
 
 func (s *Store) callsFile(name string) string { return filepath.Join(s.dir, name+callsSuffix) }
 
@@ -46,7 +46,7 @@ func (s *Store) AddCalls(name string, lines []byte) error {
 	if len(kept) == was {
 		return nil
 	}
-	if over := len(kept) - maxCalls; over > 0 {
+	if over := len(kept) - MaxCalls; over > 0 {
 		kept = kept[over+bytes.IndexByte(kept[over:], '\n')+1:]
 	}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {

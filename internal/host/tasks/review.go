@@ -32,10 +32,7 @@ func (r *Remote) ReadReview(ctx context.Context, f Forge, pr *forge.PR, file Fee
 	r.Review = &workorder.Review{}
 	warnings := slices.Clone(file.warnings)
 	if pr != nil {
-		state := r.State
-		if state == nil {
-			state = &workorder.State{}
-		}
+		state := cmp.Or(r.State, &workorder.State{})
 		since, err := readUntil(ctx, f, pr.Number, state)
 		if err != nil {
 			return err

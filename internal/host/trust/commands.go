@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -94,9 +95,7 @@ func Stage(p *projects.Project, trusted string) (dir string, remove func(), err 
 // places returns the project file's directory and the root of its repository, or the directory itself; both without links.
 func places(p *projects.Project) (base, top string) {
 	base, top = localrepo.RealPath(p.Dir), localrepo.RepoRoot(p.Dir)
-	if top == "" {
-		top = base
-	}
+	top = cmp.Or(top, base)
 	return base, top
 }
 

@@ -156,12 +156,11 @@ func (w *Worktree) finish(ctx context.Context, at string, uid, gid int) error {
 
 // Gone reports whether files were deleted that the sandbox needs.
 func (w *Worktree) Gone() bool {
-	for _, p := range []string{w.Tree(), filepath.Join(w.Tree(), ".git"), filepath.Join(w.own(), "HEAD"), filepath.Join(w.dir, "gitfile")} {
-		if _, err := os.Lstat(p); errors.Is(err, fs.ErrNotExist) {
-			return true
-		}
-	}
-	return false
+	parts := []string{w.Tree(), filepath.Join(w.Tree(), ".git"), filepath.Join(w.own(), "HEAD"), filepath.Join(w.dir, "gitfile")}
+	return slices.ContainsFunc(parts, func(p string) bool {
+		_, err := os.Lstat(p)
+		return errors.Is(err, fs.ErrNotExist)
+	})
 }
 
 // Rebuild recreates deleted parts of the worktree from its branch, or from the commit saved if the branch was deleted.
@@ -250,10 +249,7 @@ func (w *Worktree) fill(ctx context.Context, base string) error {
 	if err != nil {
 		return err
 	}
-	name, email := w.Author.Name, w.Author.Email
-	if w.Author == (workorder.Identity{}) {
-		name, email = localrepo.Identity(ctx, w.Repo)
-	}
+	name, email := localrepo.Identity(ctx, w.Repo, w.Author)
 	config := "[core]\n\trepositoryformatversion = 0\n\tbare = false\n[user]\n\tname = " + quote(name) + "\n\temail = " + quote(email) + "\n"
 	sparse, settings, err := w.sparse(ctx)
 	if err != nil {

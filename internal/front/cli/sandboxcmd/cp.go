@@ -1,6 +1,7 @@
 package sandboxcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,9 +75,7 @@ func sideOf(arg string) side {
 	if !ok || strings.Contains(name, "/") || name == "." {
 		return side{path: arg}
 	}
-	if path == "" {
-		path = "."
-	}
+	path = cmp.Or(path, ".")
 	return side{name, path}
 }
 

@@ -128,15 +128,8 @@ func (o *upOptions) do(ctx context.Context, f *cmdutil.Factory, name string) err
 	s.Name, s.Network, s.IdleTimeout, s.TTL, s.Env = name, sandbox.NetworkMode(o.network), o.idle, o.life, o.env
 	errs := []error{rerr}
 	var err error
-	if s.Limits.MemoryBytes, err = cmdutil.ParseMemory(o.memory); err != nil {
-		errs = append(errs, err)
-	}
-	if s.Limits.CPUs, err = cmdutil.ParseCPUs(o.cpus); err != nil {
-		errs = append(errs, err)
-	}
-	if s.Limits.PIDs, err = cmdutil.ParsePIDs(o.pids); err != nil {
-		errs = append(errs, err)
-	}
+	s.Limits, err = cmdutil.ParseLimits(o.memory, o.cpus, o.pids)
+	errs = append(errs, err)
 	for _, t := range o.mounts {
 		m, err := f.ParseMount(t)
 		s.Mounts, errs = append(s.Mounts, m), append(errs, err)

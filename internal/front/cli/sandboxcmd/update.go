@@ -67,14 +67,9 @@ func (o *updateOptions) do(ctx context.Context, f *cmdutil.Factory, cmd *cobra.C
 		return exiterr.New(workorder.ExitUsage, errors.New("nothing to change"), "for example: sandbox-agent update "+name+" --memory 4g")
 	}
 	c := o.change
-	var errs []error
-	var err error
-	c.Limits.MemoryBytes, err = cmdutil.ParseMemory(o.memory)
-	errs = append(errs, err)
-	c.Limits.CPUs, err = cmdutil.ParseCPUs(o.cpus)
-	errs = append(errs, err)
-	c.Limits.PIDs, err = cmdutil.ParsePIDs(o.pids)
-	errs = append(errs, err)
+	limits, err := cmdutil.ParseLimits(o.memory, o.cpus, o.pids)
+	c.Limits = limits
+	errs := []error{err}
 	c.Env = map[string]*string{}
 	for _, variable := range o.unset {
 		c.Env[variable] = nil

@@ -221,15 +221,13 @@ func newPoolAcquireCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 		Args: cmdutil.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r.Access, r.Reuse = pool.Access(trust), pool.Reuse(reuse)
-			errs := make([]error, 5)
+			errs := make([]error, 3)
 			errs = append(errs, cmdutil.CheckTimeout(timeout))
 			r.TimeoutSeconds = timeout.Seconds()
-			r.Allow, errs[4] = allow.Rules()
-			r.Limits.MemoryBytes, errs[0] = cmdutil.ParseMemory(memory)
-			r.Limits.CPUs, errs[1] = cmdutil.ParseCPUs(cpus)
-			r.Limits.PIDs, errs[2] = cmdutil.ParsePIDs(pids)
+			r.Allow, errs[0] = allow.Rules()
+			r.Limits, errs[1] = cmdutil.ParseLimits(memory, cpus, pids)
 			if kind != "" {
-				r.Runtime, errs[3] = sandbox.ParseRuntime(kind)
+				r.Runtime, errs[2] = sandbox.ParseRuntime(kind)
 			}
 			for _, t := range mounts {
 				m, err := f.ParseMount(t)

@@ -212,11 +212,8 @@ func (o *projectInitOptions) importSandbox(cmd *cobra.Command, f *cmdutil.Factor
 		file = o.output
 	}
 	d, err := f.Projects().ImportSandbox(cmd.Context(), name, file, o.print)
-	if list, ok := projects.Problems(err); ok {
-		return refused(f, list)
-	}
 	if err != nil {
-		return err
+		return refused(f, err)
 	}
 	for _, dropped := range d.Dropped {
 		f.Warn("dropped: " + dropped)
@@ -235,8 +232,12 @@ func (o *projectInitOptions) importSandbox(cmd *cobra.Command, f *cmdutil.Factor
 	return err
 }
 
-// refused prints the mistakes of a change that was not made.
-func refused(f *cmdutil.Factory, list diag.List) error {
+// refused returns the error of a change that was not made. It prints mistakes.
+func refused(f *cmdutil.Factory, err error) error {
+	list, ok := projects.Problems(err)
+	if !ok {
+		return err
+	}
 	if err := list.Print(f.Stderr, diag.Style{Color: f.Color(f.Stderr)}); err != nil {
 		return err
 	}

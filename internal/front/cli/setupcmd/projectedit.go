@@ -97,11 +97,8 @@ validate' finds them, is refused: exit code 6.
 ` + keysHelp,
 			RunE: func(_ *cobra.Command, args []string) error {
 				file, left, err := f.Projects().Edit(project, projects.Edit{Change: row.change, Key: args[0], Words: args[1:]})
-				if list, ok := projects.Problems(err); ok {
-					return refused(f, list)
-				}
 				if err != nil {
-					return err
+					return refused(f, err)
 				}
 				if left > 0 {
 					f.Warn(fmt.Sprintf("%s still has other mistakes: %d (see sandbox-agent project validate)", file, left))

@@ -266,9 +266,7 @@ func (ls *Claimer) plan(ctx context.Context, v remoteTask, base, sha string) (*R
 	}
 	c.BaseSHA = ls.origin(ctx, s, sha, cmp.Or(head, ls.parent(ctx, checkpoint)))
 	s.BaseSHA = c.BaseSHA
-	if c.Head == "" {
-		c.Head = c.BaseSHA
-	}
+	c.Head = cmp.Or(c.Head, c.BaseSHA)
 	if c.Continues {
 		if err := ls.takeBundle(ctx, v, c); err != nil {
 			return nil, nil, err

@@ -333,10 +333,8 @@ func (rb *Rebaser) inProgress() bool {
 		return false
 	}
 	defer root.Close()
-	for _, dir := range []string{".git/rebase-merge", ".git/rebase-apply"} {
-		if _, err := root.Lstat(dir); err == nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{".git/rebase-merge", ".git/rebase-apply"}, func(dir string) bool {
+		_, err := root.Lstat(dir)
+		return err == nil
+	})
 }

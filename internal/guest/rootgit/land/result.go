@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
@@ -98,15 +97,6 @@ func (l *Result) CommitCount() int {
 		n += len(l.Repos[i].Commits)
 	}
 	return n
-}
-
-// MoveFiles says that the kept files are in a directory of the output.
-func (l *Result) MoveFiles(dir string) {
-	for _, file := range []*string{&l.Bundle, &l.Archive} {
-		if *file != "" {
-			*file = path.Join(dir, *file)
-		}
-	}
 }
 
 // evidence lists the files that keep work.

@@ -1,6 +1,7 @@
 package save
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -20,10 +21,7 @@ func (sv *Saver) SideCommit(ctx context.Context, uncommitted bool) (string, erro
 	if t.Head != sv.Ledger.Start {
 		return t.Head, nil
 	}
-	at := t.At
-	if at == "" {
-		at = t.Head
-	}
+	at := cmp.Or(t.At, t.Head)
 	if uncommitted {
 		hash, serr := sv.Checkpoints.HashTree(ctx, at)
 		if hash == "" {

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -119,12 +120,10 @@ func (c *Committer) owned(from io.Reader, to io.Writer) (names []string, err err
 // further returns the further repository that a path belongs to; "" if there is none.
 func (c *Committer) further(path string) string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "./"), "/")
-	for i := range c.Repos.Order.Repos {
-		if c.Repos.Order.Repos[i].Name == first {
-			return first
-		}
+	if !slices.ContainsFunc(c.Repos.Order.Repos, func(r workorder.OrderRepo) bool { return r.Name == first }) {
+		return ""
 	}
-	return ""
+	return first
 }
 
 func inGit(name string) bool {

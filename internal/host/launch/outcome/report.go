@@ -2,6 +2,7 @@ package outcome
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,9 +32,7 @@ func LoadReport(rec *taskstore.Record, res *workorder.Result) (t pullrequest.Rep
 		if err != nil {
 			continue
 		}
-		if pr == nil {
-			pr = r.PR
-		}
+		pr = cmp.Or(pr, r.PR)
 		o := orderOf(past)
 		if r.HeadSHA == res.HeadSHA && len(r.Commits) > 0 && !pullrequest.Unchanged(o, r) && pullrequest.ProvesHead(o, r) {
 			r.PR = pr

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -25,10 +26,7 @@ func currentEndpoint(getenv func(string) string) (endpoint, error) {
 		}
 		return e, nil
 	}
-	dir := getenv("DOCKER_CONFIG")
-	if dir == "" {
-		dir = filepath.Join(getenv("HOME"), ".docker")
-	}
+	dir := cmp.Or(getenv("DOCKER_CONFIG"), filepath.Join(getenv("HOME"), ".docker"))
 	name := getenv("DOCKER_CONTEXT")
 	if name == "" {
 		var err error

@@ -1,6 +1,7 @@
 package jail
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -220,14 +221,10 @@ func (s *jails) plan(f *sandboxDir, r record, guest string) (jailshim.Config, er
 	p.Groups, inside = at.groups(f.path, r.startConfig)
 	if s.kind == kindMachine {
 		config.Unisolated = true
-		if config.Dir == "" {
-			config.Dir = filepath.Join(f.path, workspaceDir)
-		}
+		config.Dir = cmp.Or(config.Dir, filepath.Join(f.path, workspaceDir))
 		p.Argv, p.End, p.Env = []string{guest, "jail"}, syscall.SIGTERM, s.environment()
 	} else {
-		if config.Dir == "" {
-			config.Dir = workspace
-		}
+		config.Dir = cmp.Or(config.Dir, workspace)
 		config.User = ""
 		if os.Geteuid() == 0 {
 			config.User = fmt.Sprintf("%d:%d", r.UID, r.GID)

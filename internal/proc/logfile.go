@@ -1,4 +1,4 @@
-package statedir
+package proc
 
 import (
 	"fmt"
