@@ -125,13 +125,13 @@ func (s Spec) local() bool {
 
 const copyPrefix = "sandbox-agent-copy-" // of temporary directories
 
-// copyDir makes a locked directory for a copy, which remove deletes. It also removes directories of killed programs:
+// copyDir makes a locked directory for a copy in parent, which remove deletes. It also removes directories of killed programs:
 // nothing holds their lock.
-func copyDir() (dir string, remove func(), err error) {
-	sweepCopies()
+func copyDir(parent string) (dir string, remove func(), err error) {
+	sweepCopies(parent)
 	const tries = 10
 	for range tries {
-		if dir, err = os.MkdirTemp("", copyPrefix); err != nil {
+		if dir, err = os.MkdirTemp(parent, copyPrefix); err != nil {
 			return "", nil, err
 		}
 		// Before it was locked, another program may have removed it as a leftover.
@@ -143,8 +143,8 @@ func copyDir() (dir string, remove func(), err error) {
 	return "", nil, fmt.Errorf("lock %s: file system without locks: set TMPDIR to a directory on another file system", dir)
 }
 
-func sweepCopies() {
-	left, _ := filepath.Glob(filepath.Join(os.TempDir(), copyPrefix+"*")) // fails only for special characters in the path
+func sweepCopies(parent string) {
+	left, _ := filepath.Glob(filepath.Join(parent, copyPrefix+"*")) // fails only for special characters in the path
 	for _, dir := range left {
 		if f := lockDir(dir); f != nil {
 			_, _ = os.RemoveAll(dir), f.Close() // fails for another user's directory

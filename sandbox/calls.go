@@ -46,7 +46,7 @@ func (in *instance) keepCalls(ctx context.Context) error {
 	if err != nil {
 		return public(fmt.Errorf("read the calls of sandbox %s: %w", in.spec.Name, err))
 	}
-	return in.c.kept.AddCalls(in.spec.Name, b)
+	return in.c.kept.AddCalls(ctx, in.spec.Name, b)
 }
 
 // RenewKeys reads the keys of models again and passes them to a running box, whose later requests use them. It does nothing

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -117,7 +118,7 @@ func (s *Spec) bundles(ctx context.Context) (all []cloneSource, remove func(), e
 	if len(wanted) == 0 {
 		return nil, func() {}, nil
 	}
-	dir, remove, err := copyDir()
+	dir, remove, err := copyDir(os.TempDir())
 	if err != nil {
 		return nil, nil, fmt.Errorf("copy the commits of %s: %w", wanted[0].Repo, err)
 	}

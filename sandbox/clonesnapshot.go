@@ -168,15 +168,15 @@ func (b *Branch) putIgnored(ctx context.Context, c Clone, file string) error {
 
 func tarOf(dir string, i int) string { return filepath.Join(dir, strconv.Itoa(i)+".tar") }
 
-// keepClones saves the clones, and keeps their ignored files in a new directory beside the snapshots. The caller removes the directory.
-func (b *Branch) keepClones(ctx context.Context) (s cloneSnapshot, err error) {
+// keepClones saves the clones, and keeps their ignored files in a new directory beside the snapshots, which remove deletes.
+func (b *Branch) keepClones(ctx context.Context) (s cloneSnapshot, remove func(), err error) {
 	in := b.in
 	if in.c.state == "" {
-		return s, errNoState
+		return s, nil, errNoState
 	}
 	saved, err := b.saveAll(ctx)
 	if err != nil {
-		return s, err
+		return s, nil, err
 	}
 	spec := in.current()
 	s = cloneSnapshot{Snapshot: Snapshot{Sandbox: spec.Name, Created: time.Now().UTC()}, Spec: spec}
@@ -185,24 +185,25 @@ func (b *Branch) keepClones(ctx context.Context) (s cloneSnapshot, err error) {
 	}
 	parent := filepath.Join(in.c.state, snapshotDir)
 	if err := os.MkdirAll(parent, 0o700); err != nil {
-		return s, err
+		return s, nil, err
 	}
-	if s.dir, err = os.MkdirTemp(parent, ".new-"); err != nil {
-		return s, err
+	if s.dir, remove, err = copyDir(parent); err != nil {
+		return s, nil, err
 	}
 	for i, c := range b.clones() {
 		n, omitted, err := b.keepIgnored(ctx, c, tarOf(s.dir, i))
 		if err != nil {
-			return s, errors.Join(err, os.RemoveAll(s.dir))
+			remove()
+			return s, nil, err
 		}
 		s.Clones = append(s.Clones, taggedTree{Repo: c.Repo})
 		s.Bytes, s.Omitted = s.Bytes+n, append(s.Omitted, omitted...)
 	}
-	return s, nil
+	return s, remove, nil
 }
 
 // tagClones tags the last saves of all clones, and returns their commits. The caller has saved. To replace tags, it adds no commits.
-func (b *Branch) tagClones(ctx context.Context, name string, replace bool) (commits []string, err error) {
+func tagClones(ctx context.Context, b *Branch, name string, replace bool) (commits []string, err error) {
 	clones := b.clones()
 	for i, c := range clones {
 		tag := b.of(c).Tag
@@ -244,31 +245,37 @@ func (s *cloneSnapshot) store(rs *records, name string, commits []string) error 
 		return err
 	}
 	to := rs.snapshotDir(s.Sandbox, name)
+	old := filepath.Join(s.dir, "old")
 	if err := errors.Join(
-		statedir.WriteFile(filepath.Join(s.dir, snapshotRecord), append(b, '\n'), 0o600), os.MkdirAll(filepath.Dir(to), 0o700), os.RemoveAll(to),
+		statedir.WriteFile(filepath.Join(s.dir, snapshotRecord), append(b, '\n'), 0o600), os.MkdirAll(filepath.Dir(to), 0o700),
 	); err != nil {
 		return err
 	}
-	err = os.Rename(s.dir, to)
+	replaces := os.Rename(to, old) == nil // if this fails for another reason than that there is none, so does the next one
+	if err := os.Rename(s.dir, to); err != nil {
+		if replaces {
+			err = errors.Join(err, os.Rename(old, to))
+		}
+		return err
+	}
 	s.dir = to
-	return err
+	return os.RemoveAll(filepath.Join(to, "old"))
 }
 
 // snapshotClones makes a snapshot of the clones. If it replaces one of that name, it adds no commit to the branches.
 func (b *Branch) snapshotClones(ctx context.Context, name string, replace bool) (Snapshot, error) {
 	in := b.in
-	s, err := b.keepClones(ctx)
+	s, remove, err := b.keepClones(ctx)
 	if err != nil {
 		return Snapshot{}, err
 	}
-	kept := s.dir
-	defer os.RemoveAll(kept) // if it was not moved
+	defer remove() // if it was not moved
 	unlock, err := in.c.lock(ctx, in.spec.Name)
 	if err != nil {
 		return Snapshot{}, err
 	}
 	defer unlock()
-	commits, err := b.tagClones(ctx, name, replace)
+	commits, err := tagClones(ctx, b, name, replace)
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -300,7 +307,7 @@ func (cr *creator) restoreClones(ctx context.Context, s cloneSnapshot, before st
 	if _, err := b.snapshotClones(ctx, before, true); err != nil {
 		return nil, err
 	}
-	return &Sandbox{in}, b.putClones(ctx, s)
+	return &Sandbox{in}, putClones(ctx, b, s)
 }
 
 func (cr *creator) reviveClones(ctx context.Context, s cloneSnapshot) (*Sandbox, error) {
@@ -317,11 +324,11 @@ func (cr *creator) reviveClones(ctx context.Context, s cloneSnapshot) (*Sandbox,
 	if _, err := b.saveAll(ctx); err != nil { // a branch that was deleted begins
 		return nil, err
 	}
-	return &Sandbox{in}, b.putClones(ctx, s)
+	return &Sandbox{in}, putClones(ctx, b, s)
 }
 
 // putClones replaces the files of the clones, which are saved, by those of a snapshot.
-func (b *Branch) putClones(ctx context.Context, s cloneSnapshot) error {
+func putClones(ctx context.Context, b *Branch, s cloneSnapshot) error {
 	for i, t := range s.Clones {
 		for _, c := range b.clones() {
 			if c.Repo != t.Repo {
@@ -343,11 +350,11 @@ func (b *Branch) putClones(ctx context.Context, s cloneSnapshot) error {
 // forkClones creates another sandbox whose branches are copies, with the ignored files. The caller holds the lock of its name.
 func (b *Branch) forkClones(ctx context.Context, s Spec) (fork *instance, err error) {
 	in := b.in
-	kept, err := b.keepClones(ctx)
+	kept, remove, err := b.keepClones(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(kept.dir)
+	defer remove()
 	var copied []*branch.Branch
 	defer func() {
 		for _, to := range copied {

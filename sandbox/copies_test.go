@@ -11,7 +11,7 @@ import (
 // A directory of a killed program's copy goes with the next one, and one in use stays.
 func TestCopies(t *testing.T) { // not parallel: it sets TMPDIR
 	t.Setenv("TMPDIR", t.TempDir())
-	used, remove, err := copyDir()
+	used, remove, err := copyDir(os.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -19,7 +19,7 @@ func TestCopies(t *testing.T) { // not parallel: it sets TMPDIR
 	if err := os.MkdirAll(filepath.Join(killed, "x"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	other, removeOther, err := copyDir()
+	other, removeOther, err := copyDir(os.TempDir())
 	if err != nil || other == used {
 		t.Fatal(other, err)
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -69,7 +71,8 @@ func (m *Manager) GC(ctx context.Context, o GCOptions) ([]GCAction, error) {
 	c.images(ctx, owner)
 	c.volumes(ctx, owner)
 	if !o.DryRun {
-		sweepCopies()
+		sweepCopies(os.TempDir())
+		sweepCopies(filepath.Join(m.creator.state, snapshotDir))
 	}
 	return c.done, errors.Join(c.errs...)
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
+	"github.com/sandbox-agent/sandbox-agent/internal/tlsname"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -30,15 +30,13 @@ type proxy struct {
 
 const (
 	// maxProxied bounds the connections of a sandbox's proxy; other requests to its guest need streams, too.
-	maxProxied     = 256
-	maxProxyHead   = 64 << 10    // bytes of a request's head
-	proxyHeadTime  = time.Minute // for a client to send a request's head
-	proxyDialTime  = 15 * time.Second
-	proxyWaitTime  = 15 * time.Minute // for the head of a server's answer: some models think for minutes
-	proxyLinger    = 5 * time.Second  // for a client to close its side
-	addressTime    = 5 * time.Second  // for one address of a name
-	tlsHandshake   = 0x16             // the first byte of TLS
-	maxClientHello = 64 << 10
+	maxProxied    = 256
+	maxProxyHead  = 64 << 10    // bytes of a request's head
+	proxyHeadTime = time.Minute // for a client to send a request's head
+	proxyDialTime = 15 * time.Second
+	proxyWaitTime = 15 * time.Minute // for the head of a server's answer: some models think for minutes
+	proxyLinger   = 5 * time.Second  // for a client to close its side
+	addressTime   = 5 * time.Second  // for one address of a name
 )
 
 // serveProxy serves the proxy of the client's sandbox until the client is closed.
@@ -226,10 +224,10 @@ func (p *proxy) tunnel(ctx context.Context, address string, conn net.Conn, in io
 		return
 	}
 	in = io.MultiReader(bytes.NewReader(first), in)
-	if first[0] == tlsHandshake {
+	if first[0] == tlsname.Handshake {
 		var read bytes.Buffer
-		name, ok := serverName(ctx, io.TeeReader(io.LimitReader(in, maxClientHello), &read))
-		if name = workorder.CanonicalHost(name); !ok || name != "" && !p.allows(name, port) {
+		name, err := tlsname.Read(io.TeeReader(in, &read))
+		if name = workorder.CanonicalHost(name); err != nil || name != "" && !p.allows(name, port) {
 			return
 		}
 		in = io.MultiReader(&read, in)
@@ -242,26 +240,3 @@ func (p *proxy) tunnel(ctx context.Context, address string, conn net.Conn, in io
 		<-done
 	}
 }
-
-// serverName returns the name that a TLS client asks for, "" if it names none.
-func serverName(ctx context.Context, r io.Reader) (name string, ok bool) {
-	stop := errors.New("read")
-	_ = tls.Server(readOnly{r: r}, &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
-		name, ok = h.ServerName, true
-		return nil, stop
-	}}).HandshakeContext(ctx)
-	return name, ok
-}
-
-// readOnly is a connection of which only Read is used.
-type readOnly struct {
-	net.Conn
-	r io.Reader
-}
-
-func (c readOnly) Read(p []byte) (int, error)     { return c.r.Read(p) }
-func (readOnly) Write(p []byte) (int, error)      { return len(p), nil }
-func (readOnly) Close() error                     { return nil }
-func (readOnly) SetDeadline(time.Time) error      { return nil }
-func (readOnly) SetWriteDeadline(time.Time) error { return nil }
-func (readOnly) SetReadDeadline(time.Time) error  { return nil }

@@ -87,7 +87,7 @@ func (sb *Sandbox) Snapshot(ctx context.Context, name string) (Snapshot, error) 
 	if !clones {
 		return in.snapshot(ctx, name)
 	}
-	commits, err := b.tagClones(ctx, name, false)
+	commits, err := tagClones(ctx, b, name, false)
 	if err != nil {
 		return Snapshot{}, err
 	}

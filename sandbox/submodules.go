@@ -50,7 +50,7 @@ func (b *Branch) addSubmodules(ctx context.Context, c Clone) (missing []error, e
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
-	dir, remove, err := copyDir()
+	dir, remove, err := copyDir(os.TempDir())
 	if err != nil {
 		return nil, err
 	}

@@ -127,15 +127,8 @@ func metadataRanges() []netip.Prefix {
 
 // never returns why the policy never allows an address; "" if it may be allowed. own are the box's ranges.
 func never(a netip.Addr, own []netip.Prefix) string {
-	a = a.Unmap().WithZone("")
-	for _, p := range metadataRanges() {
-		if p.Contains(a) {
-			return "a metadata service of the cloud"
-		}
-	}
-	if nat64().Contains(a) {
-		b := a.As16()
-		a = netip.AddrFrom4([4]byte(b[12:]))
+	if a = workorder.Untranslated(a); workorder.IsMetadata(a) {
+		return "a metadata service of the cloud"
 	}
 	if why := workorder.Undialled(a); why != "" {
 		return why

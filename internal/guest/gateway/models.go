@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -83,9 +84,8 @@ type Models struct {
 
 	mu      sync.Mutex
 	masked  map[string]string // values that answers must not have, by name; also former ones
-	former  int
-	stopped bool           // no request may begin
-	busy    sync.WaitGroup // requests; mu is held when one is added
+	stopped bool              // no request may begin
+	busy    sync.WaitGroup    // requests; mu is held when one is added
 
 	srv  *http.Server
 	addr string
@@ -174,9 +174,10 @@ func (m *Models) SetKeys(values map[string]string) error {
 	// Answers of running requests may still name a former key.
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.former++
 	for name, value := range values {
-		m.masked[fmt.Sprintf("%s_%d", name, m.former)] = value
+		if !slices.Contains(slices.Collect(maps.Values(m.masked)), value) {
+			m.masked[fmt.Sprintf("%s_%d", name, len(m.masked))] = value
+		}
 	}
 	m.mask.Store(redact.Named(m.masked))
 	for _, r := range m.routes {

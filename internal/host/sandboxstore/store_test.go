@@ -156,7 +156,7 @@ func TestCalls(t *testing.T) {
 	t.Parallel()
 	s := sandboxstore.New(t.TempDir())
 	for _, lines := range []string{"", "{1}\n{2", "{1}\n{2}\n", "{3}\n"} {
-		if err := s.AddCalls("a", []byte(lines)); err != nil {
+		if err := s.AddCalls(t.Context(), "a", []byte(lines)); err != nil {
 			t.Fatal(err)
 		}
 	}

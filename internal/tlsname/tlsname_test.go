@@ -1,4 +1,4 @@
-package egress
+package tlsname
 
 import (
 	"bytes"
@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"strings"
 	"testing"
 	"testing/iotest"
 )
@@ -24,7 +23,7 @@ func realHello(t *testing.T, name string) []byte {
 		a.Close()
 	}()
 	defer b.Close()
-	head := make([]byte, recordHeader)
+	head := make([]byte, 5)
 	if _, err := io.ReadFull(b, head); err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +36,7 @@ func realHello(t *testing.T, name string) []byte {
 
 // record wraps a piece of a handshake.
 func record(b []byte) []byte {
-	return append(binary.BigEndian.AppendUint16([]byte{recordHandshake, 3, 1}, uint16(len(b))), b...)
+	return append(binary.BigEndian.AppendUint16([]byte{Handshake, 3, 1}, uint16(len(b))), b...)
 }
 
 func extension(typ int, data []byte) []byte {
@@ -48,9 +47,9 @@ func extension(typ int, data []byte) []byte {
 func sni(entries ...string) []byte {
 	var list []byte
 	for _, e := range entries {
-		list = append(binary.BigEndian.AppendUint16(append(list, nameTypeHost), uint16(len(e))), e...)
+		list = append(binary.BigEndian.AppendUint16(append(list, 0), uint16(len(e))), e...)
 	}
-	return extension(extensionName, append(binary.BigEndian.AppendUint16(nil, uint16(len(list))), list...))
+	return extension(0, append(binary.BigEndian.AppendUint16(nil, uint16(len(list))), list...))
 }
 
 // madeHello is a ClientHello with these extensions.
@@ -60,12 +59,12 @@ func madeHello(exts ...[]byte) []byte {
 	all := bytes.Join(exts, nil)
 	body = append(binary.BigEndian.AppendUint16(body, uint16(len(all))), all...)
 	n := len(body)
-	return append([]byte{messageHello, byte(n >> 16), byte(n >> 8), byte(n)}, body...)
+	return append([]byte{1, byte(n >> 16), byte(n >> 8), byte(n)}, body...)
 }
 
 func TestClientHello(t *testing.T) {
 	hello := realHello(t, "Registry.Example.com")
-	msg := hello[recordHeader:]
+	msg := hello[5:]
 	var split []byte
 	for i := range msg {
 		split = append(split, record(msg[i:i+1])...)
@@ -83,31 +82,31 @@ func TestClientHello(t *testing.T) {
 		"no name":                {record(madeHello()), "", nil},
 		"odd bytes":              {record(madeHello(sni("a\x00b"))), "a\x00b", nil}, // for the policy to refuse
 		"encrypted, with GREASE": {record(madeHello(extension(0xfe0d, make([]byte, 50)), sni("outer.example"))), "outer.example", nil},
-		"name twice":             {record(madeHello(sni("a.example"), sni("b.example"))), "", errHello},
-		"two names":              {record(madeHello(sni("a.example", "b.example"))), "", errHello},
-		"empty name":             {record(madeHello(sni(""))), "", errHello},
-		"other name type":        {record(madeHello(extension(0, []byte{0, 4, 7, 0, 1, 'a'}))), "", errHello},
-		"trailing bytes":         {record(append(madeHello(sni("a.example")), 0)), "", errHello},
-		"cut extension":          {record(madeHello(sni("a.example")[:8])), "", errHello},
-		"not a hello":            {record([]byte{2, 0, 0, 0}), "", errHello},
-		"alert in between":       {append(record(msg[:10]), 21, 3, 1, 0, 2, 1, 0), "", errHello},
-		"empty record":           {record(nil), "", errHello},
-		"too long":               {record([]byte{messageHello, 1, 0, 0}), "", errHello},
-		"record too long":        {[]byte{recordHandshake, 3, 1, 0x40, 1}, "", errHello},
-		"SSL 2":                  {[]byte{0x80, 0x2e, 1, 3, 1, 0}, "", errHello},
-		"cut":                    {hello[:len(hello)-1], "", io.ErrUnexpectedEOF},
+		"name twice":             {record(madeHello(sni("a.example"), sni("b.example"))), "", ErrHello},
+		"two names":              {record(madeHello(sni("a.example", "b.example"))), "", ErrHello},
+		"empty name":             {record(madeHello(sni(""))), "", ErrHello},
+		"other name type":        {record(madeHello(extension(0, []byte{0, 4, 7, 0, 1, 'a'}))), "", nil},
+		"trailing bytes":         {record(append(madeHello(sni("a.example")), 0)), "a.example", nil},
+		"cut extension":          {record(madeHello(sni("a.example")[:8])), "", ErrHello},
+		"not a hello":            {record([]byte{2, 0, 0, 0}), "", ErrHello},
+		"alert in between":       {append(record(msg[:10]), 21, 3, 1, 0, 2, 1, 0), "", ErrHello},
+		"empty record":           {record(nil), "", ErrHello},
+		"too long":               {record([]byte{1, 1, 0, 0}), "", io.EOF},
+		"record too long":        {[]byte{Handshake, 3, 1, 0x40, 1}, "", io.EOF},
+		"SSL 2":                  {[]byte{0x80, 0x2e, 1, 3, 1, 0}, "", ErrHello},
+		"cut":                    {hello[:len(hello)-1], "", io.EOF},
 		"nothing":                {nil, "", io.EOF},
 	} {
 		for _, r := range []io.Reader{bytes.NewReader(c.in), iotest.OneByteReader(bytes.NewReader(c.in))} {
-			got, err := clientHello(r)
+			got, err := Read(r)
 			if got != c.want || !errors.Is(err, c.err) {
 				t.Errorf("%s: %q, %v; want %q, %v", name, got, err, c.want, c.err)
 			}
 		}
 	}
 	// An endless row of records ends.
-	endless := bytes.NewReader(append(record([]byte{messageHello, 0, 0xff, 0xfb}), bytes.Repeat(record([]byte{0}), 2*maxHello)...))
-	if _, err := clientHello(endless); !errors.Is(err, errHello) || endless.Len() < maxHello {
+	endless := bytes.NewReader(append(record([]byte{1, 0, 0xff, 0xfb}), bytes.Repeat(record([]byte{0}), 2*MaxHello)...))
+	if _, err := Read(endless); err == nil || endless.Len() < MaxHello {
 		t.Errorf("%v, and %d bytes are left", err, endless.Len())
 	}
 }
@@ -120,25 +119,12 @@ func FuzzClientHello(f *testing.F) {
 	f.Add(append(record(madeHello(sni("a.example"))[:20]), record(madeHello(sni("a.example"))[20:])...))
 	f.Add(record(madeHello(sni("a.example"), sni("b.example"))))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		name, err := clientHello(bytes.NewReader(b))
+		name, err := Read(bytes.NewReader(b))
 		if err != nil && name != "" {
 			t.Errorf("a name with an error: %q %v", name, err)
 		}
-		if err == nil && !bytes.Contains(b, []byte{messageHello}) {
+		if err == nil && !bytes.Contains(b, []byte{1}) {
 			t.Errorf("%q without a message", name)
 		}
-		_ = recognise(b)
 	})
-}
-
-func TestRecognise(t *testing.T) {
-	for in, want := range map[string]clientProtocol{
-		"": clientUnclear, "G": clientUnclear, "GET": clientUnclear, "GET ": clientHTTP, "PROPFIND / ": clientHTTP, "PRI": clientUnclear,
-		"PRI * HTTP/2.0": clientHTTP2, "PRI * HTTP/1.1": clientHTTP, "SSH-2.0-x": clientOther, "SSL /": clientHTTP, "\x16": clientTLS,
-		"get /": clientOther, "\r\nGET /": clientOther, " GET /": clientOther, "\x80\x2e": clientOther, strings.Repeat("A", 25): clientOther, "G\x00": clientOther,
-	} {
-		if got := recognise([]byte(in)); got != want {
-			t.Errorf("%q: %d, want %d", in, got, want)
-		}
-	}
 }
