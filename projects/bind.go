@@ -1,6 +1,7 @@
 package projects
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
@@ -183,8 +184,12 @@ func bindHarness(v *value) workorder.Harness {
 	if v == nil || v.Schema.Kind == yamlkeys.Text {
 		return workorder.Harness{Name: v.Str()}
 	}
+	command, name := words(v.Get("command")), v.Get("name").Str()
+	if len(command) > 0 {
+		name = cmp.Or(name, workorder.HarnessCommand)
+	}
 	return workorder.Harness{
-		Name: v.Get("name").Str(), Command: words(v.Get("command")), Model: v.Get("model").Str(),
+		Name: name, Command: command, Model: v.Get("model").Str(),
 		Args: v.Get("args").Strs(), Version: v.Get("version").Str(),
 	}
 }

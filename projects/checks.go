@@ -202,7 +202,7 @@ func checkAgent(d *decoder, v *value) {
 		for _, r := range rules.Items {
 			_, command := CommandPrefix(r.Text)
 			switch name := v.Get("name").Str(); {
-			case name == workorder.HarnessCommand:
+			case name == workorder.HarnessCommand, v.Get("command") != nil:
 				d.Report(rules.Node, yamlkeys.CodeValue, "use its own configuration", "%s: a command has no permissions to set", rules.Path)
 				return
 			case name == workorder.HarnessCodex && !command:

@@ -345,7 +345,7 @@ func briefing() *schema {
 	}
 }
 
-// agent is a harness under another name.
+// furtherRepo is one of repos.
 func furtherRepo() *schema {
 	repo := &schema{
 		Kind: yamlkeys.Text, Doc: "An https or ssh URL, user@host:path, or a directory (relative to this file).", Check: checkRepo,
@@ -364,6 +364,7 @@ func furtherRepo() *schema {
 	}}
 }
 
+// agent is a harness under another name.
 func agent() *schema {
 	s := harness()
 	s.Doc, s.Def = "Its program: the name of a harness, or a mapping as of harness.", ""
@@ -390,7 +391,7 @@ func harness() *schema {
 		Kind: yamlkeys.Object, Doc: "The inner agent: its name, or a mapping. Default: " + workorder.HarnessClaudeCode + ".", Alt: &short,
 		Def: workorder.HarnessClaudeCode, Check: checkHarness,
 		Keys: []key{
-			{Name: "name", Required: true, Schema: name},
+			{Name: "name", Required: true, Instead: "command", Schema: name},
 			{
 				Name: "command", Slips: []string{"cmd", "run"},
 				Schema: argv("Program of the command harness: a text for sh -c, or a list of arguments. It gets the task on standard input " +

@@ -48,31 +48,17 @@ type BoxLimits struct {
 	DiskBytes int64 `json:"disk_bytes,omitempty"`
 }
 
-// Service is a container of the box's own engine.
-type Service struct {
-	Name    string            `json:"name"`
-	Image   string            `json:"image"`
-	Command []string          `json:"command,omitempty"`
-	Env     map[string]string `json:"env,omitempty"`
-	// Ports are container ports, "6379" or "53/udp"; "5433:5432" also serves it at the box's own port 5433. Without a
-	// healthcheck, readiness is tested at the first TCP port.
-	Ports       []string     `json:"ports,omitempty"`
-	Healthcheck *Healthcheck `json:"healthcheck,omitempty"`
-	// Volumes are "name:/path" (a volume of the box's own engine, removed with the box).
-	Volumes []string `json:"volumes,omitempty"`
-	// StartTimeoutSeconds limits the time from creation to readiness; 0 means the default.
-	StartTimeoutSeconds float64 `json:"start_timeout_seconds,omitempty"`
-	// Asked reports that the user requested the service while others were detected: its failure is an error.
-	Asked bool `json:"asked,omitempty"`
-}
-
-// Healthcheck is a command that runs in the service's container.
-type Healthcheck struct {
-	Test            []string `json:"test"` // argv; a single element is run by the container's shell
-	IntervalSeconds float64  `json:"interval_seconds,omitempty"`
-	TimeoutSeconds  float64  `json:"timeout_seconds,omitempty"`
-	Retries         int      `json:"retries,omitempty"`
-}
+// Values of a BoxSpec that a work order has as well.
+type (
+	// Service is a container of the box's own engine.
+	Service = workorder.Service
+	// Healthcheck is a command that runs in the service's container.
+	Healthcheck = workorder.Healthcheck
+	// ModelPrice is in US dollars per million tokens.
+	ModelPrice = workorder.ModelPrice
+	// GitCredential opens a repository.
+	GitCredential = workorder.GitCredential
+)
 
 // Gateway configures the gateway to models.
 type Gateway struct {
@@ -89,24 +75,6 @@ type ModelRoute struct {
 	API     string   `json:"api"` // anthropic or openai
 	BaseURL string   `json:"base_url"`
 	Keys    []string `json:"keys,omitempty"` // the secrets with keys of this API
-}
-
-// ModelPrice is in US dollars per million tokens.
-type ModelPrice struct {
-	Input      float64 `json:"input"`
-	Output     float64 `json:"output"`
-	CacheRead  float64 `json:"cache_read,omitempty"`
-	CacheWrite float64 `json:"cache_write,omitempty"`
-}
-
-// GitCredential opens a repository.
-type GitCredential struct {
-	Username   string
-	Token      string
-	SSHKey     string
-	KnownHosts string
-	CA         string // the only accepted authority of the remote's certificate, in PEM; "" means the box's authorities
-	Renew      bool   // Token expires after an hour
 }
 
 // Secrets are the secrets of a box. They are not part of its Spec, and no label or file of the host contains them.

@@ -23,7 +23,8 @@ func (m *Manager) Get(ctx context.Context, name string) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	in.unborn = m.creator.incomplete(name) == errIncomplete
+	begun := m.creator.incomplete(name)
+	in.unborn = begun != nil && !errors.Is(begun, errRenewing)
 	m.noteEnds(ctx, in.info())
 	return &Sandbox{in}, nil
 }

@@ -175,7 +175,7 @@ func (p *proxy) serve(ctx context.Context, conn net.Conn) {
 		}
 		defer up.Close()
 		if _, err := io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err == nil {
-			p.tunnel(ctx, r.Host, conn, in, up)
+			p.tunnel(r.Host, conn, in, up)
 		}
 		return
 	}
@@ -209,7 +209,7 @@ func answerError(conn net.Conn, err error) {
 
 // tunnel copies between a client and an allowed server until one side ends. Rules without a port are for TLS, which must not ask for
 // another host than the rules allow.
-func (p *proxy) tunnel(ctx context.Context, address string, conn net.Conn, in io.Reader, up net.Conn) {
+func (p *proxy) tunnel(address string, conn net.Conn, in io.Reader, up net.Conn) {
 	host, port, _ := hostPort(address) // dial has parsed it
 	done := make(chan struct{})
 	go func() {

@@ -14,8 +14,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 	"github.com/sandbox-agent/sandbox-agent/projects"
@@ -53,6 +55,10 @@ func (p Projects) ImportSandbox(ctx context.Context, name, file string, dryRun b
 	}
 	if err != nil {
 		return d, fmt.Errorf("read project file: %w", err)
+	}
+	if of := s.BranchOf(); !isNew && file == "" && s.Project == "" && of != "" && of != localrepo.RepoRoot(filepath.Dir(path)) {
+		return d, exiterr.New(workorder.ExitUsage, fmt.Errorf("%s is a project file of another repository than that of %s, %s", path, name, of),
+			"go there, or replace its settings with: --output "+text.Shell(path))
 	}
 	has, err := projects.Parse(d.File, old, opts)
 	if err != nil {
@@ -303,6 +309,9 @@ func (i *sandboxImport) rest(s sandbox.Spec, box *sandbox.BoxSpec) {
 		if !slices.Contains(i.of.SecretNames(), name) {
 			i.drop("secrets.%s: the sandbox has no reference to it: add one with: sandbox-agent project add secrets %[1]s=env://%[1]s", name)
 		}
+	}
+	for _, r := range s.Repos {
+		i.drop("repository %s: name several repositories with: up --repo %[1]s=%s", r.Name, text.Shell(r.Repo))
 	}
 	if s.Root != "" {
 		i.drop("root %s: a project file has no key for it", s.Root)

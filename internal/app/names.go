@@ -124,7 +124,7 @@ func CheckSandbox(name string) error {
 	}
 	if workorder.ValidTaskID(name) {
 		return exiterr.New(workorder.ExitUsage, fmt.Errorf("%s is a task's ID, and no sandbox can have it as its name", name),
-			"remove a task with: sandbox-agent rm "+name)
+			"continue a task with: sandbox-agent continue "+name+"; show it with: sandbox-agent status "+name)
 	}
 	err := fmt.Errorf("%.80q is %w: use letters a–z, digits, - and _, a letter or digit first, 63 at most", name, sandbox.ErrName)
 	return exiterr.New(workorder.ExitUsage, err, "`sandbox-agent ps` lists sandboxes")

@@ -28,6 +28,9 @@ func (b Sandboxes) ApplyProject(ctx context.Context, s *sandbox.Spec, project, r
 		return err
 	}
 	s.Repo, s.Ref = p.Repo, p.Branch
+	if len(p.Repos) > 0 {
+		b.Say("note: repos of the project file are for tasks; name several repositories with: --repo NAME=REPO")
+	}
 	if g.Found == nil {
 		if s.Project, err = filepath.Abs(p.File); err != nil {
 			return fmt.Errorf("find the project file: %w", err)

@@ -18,6 +18,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/taskstore"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -280,9 +281,11 @@ func (d deletion) mayDeleteBranch(ctx context.Context, order *workorder.Order, b
 			return err
 		}
 	}
-	hint := "merge them with: sandbox-agent merge " + d.rec.TaskID
-	if res == nil || res.HeadSHA != head {
-		hint = "it is not at the task's last commit: merge it with git, in a clone"
+	hint := "merge it with git, in a clone of " + order.Repo
+	if res != nil && res.HeadSHA == head {
+		hint = "merge them with: sandbox-agent merge " + d.rec.TaskID
+	} else if filepath.IsAbs(order.Repo) {
+		hint = "merge them with: " + text.Shell("git", "-C", order.Repo, "merge", branch)
 	}
 	return exiterr.New(workorder.ExitGeneral, errors.New(what), hint+"; delete them with: sandbox-agent rm --force --branch "+d.rec.TaskID)
 }

@@ -3,8 +3,10 @@ package app
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
@@ -43,6 +45,10 @@ func KeepStandbys(ctx context.Context, t *Tasks, o StandbyOptions) error {
 			return nil, nil, err
 		}
 		p.r.Job.Owner = own.ID
+		if len(p.r.Project.Repos) > 0 {
+			return nil, nil, exiterr.New(workorder.ExitInvalid, errors.New("no sandbox can wait for tasks with `repos`"),
+				"remove repos from the project file, or start its tasks without a standby")
+		}
 		k.Count = cmp.Or(o.Count, p.r.Project.Standby, 1)
 		if p.r.Local == nil {
 			return p.r.Job, nil, nil

@@ -155,7 +155,8 @@ func (w Works) last(ctx context.Context, want func(*taskstore.Record) bool) (*ta
 	}
 	some := false
 	for _, rec := range newest {
-		if top != "" && !localrepo.BelongsTo(ctx, cmp.Or(rec.LocalRepo, rec.Repo), top) {
+		of := append(outcome.FurtherRepos(rec), workorder.OrderRepo{Repo: cmp.Or(rec.LocalRepo, rec.Repo)})
+		if top != "" && !slices.ContainsFunc(of, func(r workorder.OrderRepo) bool { return localrepo.BelongsTo(ctx, r.Repo, top) }) {
 			continue
 		}
 		if some = true; want == nil || want(rec) {

@@ -2,7 +2,6 @@
 package tlsname
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -29,7 +28,7 @@ func Read(r io.Reader) (name string, err error) {
 	_ = tls.Server(c, &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 		name, err = h.ServerName, nil
 		return nil, ErrHello // ends the handshake
-	}}).HandshakeContext(context.Background())
+	}}).Handshake() //nolint:noctx // it waits for r alone
 	if err != nil && c.err != nil {
 		err = c.err
 	}

@@ -267,12 +267,12 @@ func (s *summary) repository(r *workorder.Result) {
 	s.rebased(r.Rebased)
 	s.pullRequest(r)
 	for _, o := range r.Repos {
-		at := words(fmt.Sprintf("%d commits on", len(o.Commits)), oneLine(o.Branch))
+		at := oneLine(o.Branch)
 		switch {
 		case len(o.Commits) == 0:
 			at = "no commits"
 		case !o.Pushed:
-			at = fmt.Sprintf("%d commits", len(o.Commits)) + s.p.as(yellow, " (not pushed)")
+			at = s.p.as(yellow, "not pushed")
 		}
 		if o.PR != nil {
 			at += ", pull request " + oneLine(o.PR.URL)
