@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
-	"github.com/sandbox-agent/sandbox-agent/internal/tlsname"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -224,9 +223,9 @@ func (p *proxy) tunnel(address string, conn net.Conn, in io.Reader, up net.Conn)
 		return
 	}
 	in = io.MultiReader(bytes.NewReader(first), in)
-	if first[0] == tlsname.Handshake {
+	if first[0] == workorder.TLSHandshake {
 		var read bytes.Buffer
-		name, err := tlsname.Read(io.TeeReader(in, &read))
+		name, err := workorder.TLSName(io.TeeReader(in, &read))
 		if name = workorder.CanonicalHost(name); err != nil || name != "" && !p.allows(name, port) {
 			return
 		}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/connowner"
-	"github.com/sandbox-agent/sandbox-agent/internal/tlsname"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 const (
@@ -230,14 +230,14 @@ func (p *proxy) forbiddenFix(e errForbidden, host string, port uint16) string {
 func (p *proxy) refuse(c *client, a attempt) {
 	a.port, a.protocol, a.verdict, a.by = c.dst.Port(), "tcp", refused, p.by(c)
 	p.ledger.note(a)
-	if len(c.read) == 0 || c.read[0] != tlsname.Handshake {
+	if len(c.read) == 0 || c.read[0] != workorder.TLSHandshake {
 		reset(c.TCPConn)
 		return
 	}
 	_ = c.SetDeadline(time.Now().Add(lingerTime))
 	_, _ = c.Write([]byte{21, 3, 1, 0, 2, 2, 49}) // the TLS alert access_denied
 	_ = c.CloseWrite()
-	_, _ = io.Copy(io.Discard, io.LimitReader(c.TCPConn, tlsname.MaxHello)) // closing with unread bytes would drop the alert
+	_, _ = io.Copy(io.Discard, io.LimitReader(c.TCPConn, workorder.MaxClientHello)) // closing with unread bytes would drop the alert
 	c.Close()
 }
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/tlsname"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -35,7 +34,7 @@ func recognise(b []byte) clientProtocol {
 	if len(b) == 0 {
 		return clientUnclear
 	}
-	if b[0] == tlsname.Handshake {
+	if b[0] == workorder.TLSHandshake {
 		return clientTLS
 	}
 	if n := min(len(b), len(prefaceH2)); string(b[:n]) == prefaceH2[:n] {
@@ -128,7 +127,7 @@ func (p *proxy) hello(c *client, v verdict) (host string, _ verdict, no *attempt
 	port := c.dst.Port()
 	_ = c.SetReadDeadline(time.Now().Add(helloTime))
 	var more bytes.Buffer
-	name, err := tlsname.Read(io.MultiReader(bytes.NewReader(c.read), io.TeeReader(c.TCPConn, &more)))
+	name, err := workorder.TLSName(io.MultiReader(bytes.NewReader(c.read), io.TeeReader(c.TCPConn, &more)))
 	c.read = append(c.read, more.Bytes()...)
 	host = c.host()
 	ok := true
@@ -138,10 +137,10 @@ func (p *proxy) hello(c *client, v verdict) (host string, _ verdict, no *attempt
 		}
 	}
 	switch {
-	case err != nil && !errors.Is(err, tlsname.ErrHello):
+	case err != nil && !errors.Is(err, workorder.ErrClientHello):
 		no = &attempt{host: c.host(), reason: "the TLS handshake ended before the server name"}
 	case err != nil:
-		no = &attempt{host: c.host(), reason: tlsname.ErrHello.Error()}
+		no = &attempt{host: c.host(), reason: workorder.ErrClientHello.Error()}
 	case !ok:
 		no = &attempt{host: c.host(), reason: "the server name of the TLS handshake is not a host name"}
 	case v == refused:

@@ -1,4 +1,4 @@
-package tlsname
+package workorder
 
 import (
 	"bytes"
@@ -36,7 +36,7 @@ func realHello(t *testing.T, name string) []byte {
 
 // record wraps a piece of a handshake.
 func record(b []byte) []byte {
-	return append(binary.BigEndian.AppendUint16([]byte{Handshake, 3, 1}, uint16(len(b))), b...)
+	return append(binary.BigEndian.AppendUint16([]byte{TLSHandshake, 3, 1}, uint16(len(b))), b...)
 }
 
 func extension(typ int, data []byte) []byte {
@@ -82,31 +82,31 @@ func TestClientHello(t *testing.T) {
 		"no name":                {record(madeHello()), "", nil},
 		"odd bytes":              {record(madeHello(sni("a\x00b"))), "a\x00b", nil}, // for the policy to refuse
 		"encrypted, with GREASE": {record(madeHello(extension(0xfe0d, make([]byte, 50)), sni("outer.example"))), "outer.example", nil},
-		"name twice":             {record(madeHello(sni("a.example"), sni("b.example"))), "", ErrHello},
-		"two names":              {record(madeHello(sni("a.example", "b.example"))), "", ErrHello},
-		"empty name":             {record(madeHello(sni(""))), "", ErrHello},
+		"name twice":             {record(madeHello(sni("a.example"), sni("b.example"))), "", ErrClientHello},
+		"two names":              {record(madeHello(sni("a.example", "b.example"))), "", ErrClientHello},
+		"empty name":             {record(madeHello(sni(""))), "", ErrClientHello},
 		"other name type":        {record(madeHello(extension(0, []byte{0, 4, 7, 0, 1, 'a'}))), "", nil},
 		"trailing bytes":         {record(append(madeHello(sni("a.example")), 0)), "a.example", nil},
-		"cut extension":          {record(madeHello(sni("a.example")[:8])), "", ErrHello},
-		"not a hello":            {record([]byte{2, 0, 0, 0}), "", ErrHello},
-		"alert in between":       {append(record(msg[:10]), 21, 3, 1, 0, 2, 1, 0), "", ErrHello},
-		"empty record":           {record(nil), "", ErrHello},
+		"cut extension":          {record(madeHello(sni("a.example")[:8])), "", ErrClientHello},
+		"not a hello":            {record([]byte{2, 0, 0, 0}), "", ErrClientHello},
+		"alert in between":       {append(record(msg[:10]), 21, 3, 1, 0, 2, 1, 0), "", ErrClientHello},
+		"empty record":           {record(nil), "", ErrClientHello},
 		"too long":               {record([]byte{1, 1, 0, 0}), "", io.EOF},
-		"record too long":        {[]byte{Handshake, 3, 1, 0x40, 1}, "", io.EOF},
-		"SSL 2":                  {[]byte{0x80, 0x2e, 1, 3, 1, 0}, "", ErrHello},
+		"record too long":        {[]byte{TLSHandshake, 3, 1, 0x40, 1}, "", io.EOF},
+		"SSL 2":                  {[]byte{0x80, 0x2e, 1, 3, 1, 0}, "", ErrClientHello},
 		"cut":                    {hello[:len(hello)-1], "", io.EOF},
 		"nothing":                {nil, "", io.EOF},
 	} {
 		for _, r := range []io.Reader{bytes.NewReader(c.in), iotest.OneByteReader(bytes.NewReader(c.in))} {
-			got, err := Read(r)
+			got, err := TLSName(r)
 			if got != c.want || !errors.Is(err, c.err) {
 				t.Errorf("%s: %q, %v; want %q, %v", name, got, err, c.want, c.err)
 			}
 		}
 	}
 	// An endless row of records ends.
-	endless := bytes.NewReader(append(record([]byte{1, 0, 0xff, 0xfb}), bytes.Repeat(record([]byte{0}), 2*MaxHello)...))
-	if _, err := Read(endless); err == nil || endless.Len() < MaxHello {
+	endless := bytes.NewReader(append(record([]byte{1, 0, 0xff, 0xfb}), bytes.Repeat(record([]byte{0}), 2*MaxClientHello)...))
+	if _, err := TLSName(endless); err == nil || endless.Len() < MaxClientHello {
 		t.Errorf("%v, and %d bytes are left", err, endless.Len())
 	}
 }
@@ -119,7 +119,7 @@ func FuzzClientHello(f *testing.F) {
 	f.Add(append(record(madeHello(sni("a.example"))[:20]), record(madeHello(sni("a.example"))[20:])...))
 	f.Add(record(madeHello(sni("a.example"), sni("b.example"))))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		name, err := Read(bytes.NewReader(b))
+		name, err := TLSName(bytes.NewReader(b))
 		if err != nil && name != "" {
 			t.Errorf("a name with an error: %q %v", name, err)
 		}
