@@ -74,7 +74,7 @@ network: {mode: restricted}
 	start := func(agent, prompt, last string) {
 		t.Helper()
 		ok("start", e, agent, "--prompt", prompt, "--detach")
-		for until := time.Now().Add(90 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		for until := time.Now().Add(4 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
 			screen := ok("exec", e, "--", "tmux", "capture-pane", "-p", "-t", "agent:"+agent)
 			if strings.Contains(screen, last) {
 				return
