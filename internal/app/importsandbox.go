@@ -56,7 +56,8 @@ func (p Projects) ImportSandbox(ctx context.Context, name, file string, dryRun b
 	if err != nil {
 		return d, fmt.Errorf("read project file: %w", err)
 	}
-	if of := s.BranchOf(); !isNew && file == "" && s.Project == "" && of != "" && of != localrepo.RepoRoot(filepath.Dir(path)) {
+	if of := s.BranchOf(); !isNew && file == "" && s.Project == "" && of != "" &&
+		!localrepo.BelongsTo(ctx, of, localrepo.RepoRoot(filepath.Dir(path))) {
 		return d, exiterr.New(workorder.ExitUsage, fmt.Errorf("%s is a project file of another repository than that of %s, %s", path, name, of),
 			"go there, or replace its settings with: --output "+text.Shell(path))
 	}

@@ -155,8 +155,9 @@ func (w Works) last(ctx context.Context, want func(*taskstore.Record) bool) (*ta
 	}
 	some := false
 	for _, rec := range newest {
-		of := append(outcome.FurtherRepos(rec), workorder.OrderRepo{Repo: cmp.Or(rec.LocalRepo, rec.Repo)})
-		if top != "" && !slices.ContainsFunc(of, func(r workorder.OrderRepo) bool { return localrepo.BelongsTo(ctx, r.Repo, top) }) {
+		here := func(r workorder.OrderRepo) bool { return localrepo.BelongsTo(ctx, r.Repo, top) }
+		own := workorder.OrderRepo{Repo: cmp.Or(rec.LocalRepo, rec.Repo)}
+		if top != "" && !here(own) && !slices.ContainsFunc(outcome.FurtherRepos(rec), here) {
 			continue
 		}
 		if some = true; want == nil || want(rec) {
