@@ -162,7 +162,7 @@ func TestNetworkPolicyComesFirst(t *testing.T) {
 	o.Services = nil
 	f = &fake{}
 	play(t, f, o, nil)
-	if diff := cmp.Diff([]string{"policy", "seal", "listen"}, f.calls[:3]); diff != "" {
+	if diff := cmp.Diff([]string{"seal", "policy", "listen"}, f.calls[:3]); diff != "" {
 		t.Errorf("without services nothing has to be fetched (-want +got):\n%s", diff)
 	}
 	f = &fake{policyErr: errors.New("no nft")}

@@ -21,20 +21,25 @@ func (b *preparer) prepareBox(ctx context.Context) error {
 	}
 	// These start goroutines that outlive the step, whose context ends with it.
 	life := context.WithoutCancel(ctx)
-	if err := b.Network.Up(life); err != nil || b.Booted {
-		return err
+	if b.Booted {
+		return b.Network.Up(life)
 	}
-	if b.needsDocker() {
-		return b.Engine.Listen(ctx)
+	onDemand := !b.needsDocker()
+	if onDemand {
+		// The program that triggers the start of the engine is untrusted.
+		if err := b.Network.Seal(ctx); err != nil {
+			return err
+		}
 	}
-	// The program that triggers the start of the engine is untrusted.
-	if err := b.Network.Seal(ctx); err != nil {
+	if err := b.Network.Up(life); err != nil {
 		return err
 	}
 	if err := b.Engine.Listen(ctx); err != nil {
 		return err
 	}
-	go b.startOnDemand(life)
+	if onDemand {
+		go b.startOnDemand(life)
+	}
 	return nil
 }
 

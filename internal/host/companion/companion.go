@@ -31,6 +31,7 @@ import (
 
 // Names and limits.
 const (
+	EndTime       = 2 * time.Second        // for a push that has arrived when the box is gone
 	LogFile       = "companion.log"        // in the task's directory
 	startTimeout  = 15 * time.Second       // until the companion listens
 	headerTimeout = 30 * time.Second       // for a client that sends nothing
@@ -157,7 +158,13 @@ func Serve(ctx context.Context, in io.Reader, out io.WriteCloser, eng runtime.Ru
 		return err
 	}
 	if srv != nil {
-		defer srv.Close()
+		defer func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), EndTime)
+			defer cancel()
+			if srv.Shutdown(ctx) != nil {
+				srv.Close()
+			}
+		}()
 	}
 	if cfg.StandbyOwner != "" {
 		return outlive(ctx, Standbys{eng, cfg.Dir}, cfg.StandbyOwner)

@@ -124,7 +124,7 @@ func (l *Launcher) stillborn(ctx context.Context, rec *taskstore.Record, cause e
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), CollectTimeout)
 	defer cancel()
 	rec.MayStillRun = l.mayLive(clean, rec)
-	collector{l}.endCompanion(clean, rec, false)
+	collector{l}.endCompanion(clean, rec)
 	collector{l}.done(rec, res)
 	return res, errors.Join(cause, outcome.WriteResult(rec, res), l.Store.Save(rec))
 }
@@ -172,7 +172,7 @@ func (l *Launcher) refuse(ctx context.Context, rec *taskstore.Record, made footp
 	if !l.refused(looked, rec, cause) {
 		return l.stillborn(ctx, rec, cause)
 	}
-	collector{l}.endCompanion(looked, rec, false)
+	collector{l}.endCompanion(looked, rec)
 	return nil, errors.Join(cause, l.forget(rec, made))
 }
 

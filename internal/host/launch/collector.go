@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
@@ -26,7 +27,7 @@ type collector struct{ *Launcher }
 const (
 	// CollectTimeout bounds copying and removing: evidence can be gigabytes, and an engine may hang.
 	CollectTimeout = 10 * time.Minute
-	companionExit  = 3 * time.Second // for the companion to notice the box's end
+	companionExit  = companion.EndTime + time.Second
 )
 
 // collect copies the output of an ended box, completes the result and removes the box. If ctx is cancelled during the copy, the
@@ -101,7 +102,7 @@ func (c collector) collect(ctx context.Context, rec *taskstore.Record, kind Stop
 		}
 		close(removed)
 	}()
-	c.endCompanion(ctx, rec, box != nil)
+	c.endCompanion(ctx, rec)
 	if err := <-removed; err != nil {
 		return res, err
 	}
@@ -229,18 +230,16 @@ func (c collector) tellStop(res *workorder.Result, taskID string, kind StopKind)
 
 const companionPoll = 20 * time.Millisecond
 
-// endCompanion waits until the companion notices the box's end, and kills it if it does not exit.
-func (c collector) endCompanion(ctx context.Context, rec *taskstore.Record, hadBox bool) {
+// endCompanion ends the companion, which has nothing to do without a box. It first ends what the box has sent.
+func (c collector) endCompanion(ctx context.Context, rec *taskstore.Record) {
 	p := rec.Companion
 	if p == nil {
 		return
 	}
-	if !hadBox || !waitGone(ctx, p, companionExit) {
-		// If it ended long ago and its id is reused, Signal fails.
-		_ = p.Signal(unix.SIGTERM)
-		if !waitGone(ctx, p, companionExit) {
-			_ = p.Signal(unix.SIGKILL)
-		}
+	// If it ended long ago and its id is reused, Signal fails.
+	_ = p.Signal(unix.SIGTERM)
+	if !waitGone(ctx, p, companionExit) {
+		_ = p.Signal(unix.SIGKILL)
 	}
 	rec.Companion = nil
 }
