@@ -82,5 +82,6 @@ func (a *Auth) prepare(ctx context.Context) (conf, env []string, f *os.File, err
 	key := u.Scheme + "://" + u.Host
 	return []string{
 		"-c", "credential." + key + ".helper=" + helper,
+		"-c", "http." + key + ".proactiveAuth=basic", // without a first request that is refused; git before 2.46 makes it
 	}, env, f, nil
 }

@@ -43,6 +43,9 @@ func (r Repo) Dirty(ctx context.Context) (bool, error) {
 
 // IsAncestor reports whether commit a is reachable from commit b.
 func (r Repo) IsAncestor(ctx context.Context, a, b string) (bool, error) {
+	if a == b {
+		return true, nil
+	}
 	err := r.Run(ctx, "merge-base", "--is-ancestor", a, b)
 	if exitedWith(err, 1) {
 		return false, nil
@@ -55,6 +58,9 @@ type Commit struct{ SHA, Subject, Author string }
 
 // Log lists at most limit commits of head beyond base, newest first.
 func (r Repo) Log(ctx context.Context, base, head string, limit int) ([]Commit, error) {
+	if head == base {
+		return nil, nil
+	}
 	args := []string{"log", "-z", "--format=%H%x01%s%x01%an", fmt.Sprintf("--max-count=%d", limit), head}
 	if base != "" {
 		args = append(args, "^"+base)

@@ -112,6 +112,9 @@ func (h *AgentRefs) OtherBranches(ctx context.Context, base, head, at string) ([
 	if err != nil {
 		return nil, err
 	}
+	if len(out) == 0 && (at == "" || at == head) {
+		return nil, nil
+	}
 	cloned, err := h.Repos.Mirror().Output(
 		ctx, "for-each-ref", "--format=%(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end) %(refname)", "refs/heads/",
 		"refs/tags/",

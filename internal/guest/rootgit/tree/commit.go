@@ -42,8 +42,7 @@ func (c *Committer) Commit(ctx context.Context, message func(*Conflicts) string)
 }
 
 func (c *Committer) commit(ctx context.Context, message func(*Conflicts) string) error {
-	c.Work.RemoveLocks(ctx)
-	c.Work.restoreFileAccess(ctx)
+	c.Work.unblock(ctx)
 	conflicts := c.unmerged(ctx)
 	_ = c.Index.replaceAgentIndex(ctx) // otherwise git reads all files again
 	added, err := c.Index.add(ctx, c.Repos.Tree(), largestFile, func() { c.Work.RemoveLocks(ctx) }, false)
@@ -51,10 +50,7 @@ func (c *Committer) commit(ctx context.Context, message func(*Conflicts) string)
 		return err
 	}
 	left := added.left.addSubmoduleFiles(added.large, tooLarge)
-	t, err := c.Index.unfiltered(ctx, c.Repos.Tree())
-	if err != nil {
-		return err
-	}
+	t := added.raw
 	settings, err := c.Config.entriesFor(ctx, t, "HEAD")
 	if err != nil {
 		return err

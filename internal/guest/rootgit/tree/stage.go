@@ -40,6 +40,7 @@ type staged struct {
 	*diff
 	large []string          // files that are larger than allowed
 	left  *UncommittedError // nil if nothing else is missing
+	raw   git.Repo          // the work tree without content conversion
 }
 
 func (s *staged) skipped() []string {
@@ -66,7 +67,7 @@ func (x *Index) add(ctx context.Context, t git.Repo, most int64, unlock func(), 
 	if err != nil {
 		return nil, err
 	}
-	s := &staged{diff: f}
+	s := &staged{diff: f, raw: a.raw}
 	files := append(slices.Clone(f.files), x.forcedFiles(f)...)
 	if most > 0 {
 		files = slices.DeleteFunc(files, func(f File) bool {

@@ -70,24 +70,32 @@ func (e *UncommittedError) addSubmoduleFiles(paths []string, why string) *Uncomm
 	return &UncommittedError{Paths: slices.Concat(e.Paths, paths), full: e.full, Reason: e.Reason + "; " + why}
 }
 
-// RemoveLocks deletes files that would block git: locks of a killed git, pipes and sockets in .git, and partial files
-// of a full disk. It runs as the agent's user; after a failure the next git command reports the cause.
+// Parts of scripts that the agent's user runs in the work tree.
+const (
+	// clearGit deletes files that would block git: locks of a killed git, pipes and sockets in .git, and partial files of a full disk.
+	clearGit = `find .git \( ! -type f ! -type d ! -type l -o -xtype p -o -xtype s -o -type f ` +
+		`\( -name '*.lock' -o -path '.git/objects/*' -name 'tmp_*' \) \) -exec rm -f {} +
+`
+	// clearPipes deletes pipes and sockets at the paths of ignore and attribute files, on which git would wait.
+	clearPipes = `exec find . -path ./.git -prune -o ` +
+		`\( -name .gitignore -o -name .gitattributes -o -name .gitmodules \) \( -type p -o -type s \) -exec rm -f {} +`
+	// giveAccess restores the agent's user's access to files whose modes deny it. It continues the find of clearPipes.
+	giveAccess = ` -o -type d ! -perm -u=rwx -exec chmod u+rwx {} \; -o -type f ! -perm -u=r -exec chmod u+r {} \;`
+)
+
+// RemoveLocks deletes files that would block git. After a failure the next git command reports the cause.
 func (t *WorkTree) RemoveLocks(ctx context.Context) {
 	t.restoreDirAccess()
-	t.script(ctx, `find .git \( ! -type f ! -type d ! -type l -o -xtype p -o -xtype s \) -delete
-find .git -path .git/objects -prune -o -name '*.lock' -type f -exec rm -f {} +
-rm -f .git/objects/pack/tmp_* .git/objects/tmp_* .git/objects/??/tmp_obj_*`)
-	t.removePipes(ctx)
+	t.script(ctx, clearGit+clearPipes)
 }
 
-// removePipes deletes pipes and sockets at the paths of ignore and attribute files, on which git would wait.
-func (t *WorkTree) removePipes(ctx context.Context) {
-	t.script(
-		ctx,
-		`find . -path ./.git -prune -o \( -name .gitignore -o -name .gitattributes -o -name .gitmodules \) \( -type p -o -type s \) -exec `+
-			`rm -f {} +`,
-	)
+// unblock is RemoveLocks and restoreFileAccess.
+func (t *WorkTree) unblock(ctx context.Context) {
+	t.restoreDirAccess()
+	t.script(ctx, clearGit+clearPipes+giveAccess)
 }
+
+func (t *WorkTree) removePipes(ctx context.Context) { t.script(ctx, clearPipes) }
 
 // restoreDirAccess restores the agent's user's access to the work tree's directory, whose parent is root's.
 func (t *WorkTree) restoreDirAccess() {
@@ -96,9 +104,8 @@ func (t *WorkTree) restoreDirAccess() {
 	}
 }
 
-// restoreFileAccess restores the agent's user's access to files whose modes deny it.
 func (t *WorkTree) restoreFileAccess(ctx context.Context) {
-	t.script(ctx, `find . -path ./.git -prune -o -type d ! -perm -u=rwx -exec chmod u+rwx {} \; -o -type f ! -perm -u=r -exec chmod u+r {} \;`)
+	t.script(ctx, "exec find . -path ./.git -prune"+giveAccess)
 }
 
 func (t *WorkTree) script(ctx context.Context, text string) {
