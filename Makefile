@@ -19,6 +19,8 @@ SYFT       := $(TOOLS)/syft-v1.54.0
 # The same source gives the same guest binary: its content is part of the image's name.
 GUEST_FLAGS := -trimpath -buildvcs=false -ldflags "-s -w"
 HOST_FLAGS  := -trimpath -ldflags "-s -w"
+# What else compiles the packages does so as the programs are built, so that each is compiled once.
+SAME        := CGO_ENABLED=0 GOFLAGS=-trimpath
 
 .PHONY: help
 help: ## list the targets
@@ -97,14 +99,14 @@ release: $(GORELEASER) $(SYFT) ## archives, Debian packages, checksums and SBOMs
 check: static unit ## what a change has to pass besides the tests on an engine
 
 .PHONY: static
-static: static-read generated ## what is found without running it: format, vet, linters, known vulnerabilities, generated files
+static: static-read vet-darwin generated ## what is found without running it: format, vet, linters, known vulnerabilities, generated files
 
 .PHONY: static-read
 static-read: fmt-check vet lint vulns tidy-check
 
 .PHONY: vulns
 vulns: $(VULNCHECK) ## known vulnerabilities of what the programs call
-	./scripts/vulns.sh $(VULNCHECK)
+	$(SAME) ./scripts/vulns.sh $(VULNCHECK)
 
 .PHONY: generated
 generated: ## write generated and golden files anew: none may change
@@ -120,13 +122,16 @@ fmt-check: $(GOLANGCI)
 
 .PHONY: vet
 vet: # of the files that the linters do not see; their govet looks at all others
-	$(GO) vet -tags e2e ./e2e ./internal/guest/rootgit
-	$(GO) vet -tags boxtest ./internal/guest/... ./runner/...
+	$(SAME) $(GO) vet -tags e2e ./e2e ./internal/guest/rootgit
+	$(SAME) $(GO) vet -tags boxtest ./internal/guest/... ./runner/...
+
+.PHONY: vet-darwin
+vet-darwin: # it builds all packages for it
 	GOOS=darwin $(GO) vet ./cmd/sandbox-agent ./sandbox ./wire ./internal/host/...
 
 .PHONY: lint
 lint: $(GOLANGCI) ## the linters of .golangci.yml
-	$(GOLANGCI) run --build-tags e2e,nightly,release,bench ./...
+	$(SAME) $(GOLANGCI) run --build-tags e2e,nightly,release,bench ./...
 
 .PHONY: tidy-check
 tidy-check:
@@ -135,10 +140,10 @@ tidy-check:
 .PHONY: install-tools
 install-tools: $(GOLANGCI) $(VULNCHECK) ## build the linter and govulncheck at their pinned versions
 $(GOLANGCI):
-	GOBIN=$(CURDIR)/$(TOOLS) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+	$(SAME) GOBIN=$(CURDIR)/$(TOOLS) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 	mv $(TOOLS)/golangci-lint $@
 $(VULNCHECK):
-	GOBIN=$(CURDIR)/$(TOOLS) $(GO) install golang.org/x/vuln/cmd/govulncheck@v1.9.0
+	$(SAME) GOBIN=$(CURDIR)/$(TOOLS) $(GO) install golang.org/x/vuln/cmd/govulncheck@v1.9.0
 	mv $(TOOLS)/govulncheck $@
 $(GORELEASER):
 	GOBIN=$(CURDIR)/$(TOOLS) $(GO) install github.com/goreleaser/goreleaser/v2@v2.16.0

@@ -201,21 +201,3 @@ func TestBootKilledUnderAForkBomb(t *testing.T) {
 		t.Errorf("reason %q", r.Reasons)
 	}
 }
-
-// TestBootHangsAtStop: boot hangs, and PID 1 lands the work at a stop. It runs alone: rescue has two seconds
-// (workorder.RescueGrace), which other boxes on the machine may use up.
-func TestBootHangsAtStop(t *testing.T) {
-	w := work(t, "sleep 600")
-	if err := syscall.Kill(w.boot(), syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	if c := w.u.run("", "stop", w.id); c.code != 0 {
-		t.Errorf("stop: exit code %d", c.code)
-	}
-	c := w.wait()
-	r := w.u.result(w.id)
-	if c.code != workorder.ExitCode(r.Status, r.EndedBy) || c.code == 0 {
-		t.Errorf("exit code %d, %s by %s", c.code, r.Status, r.EndedBy)
-	}
-	landed(t, w.repo, r)
-}

@@ -71,6 +71,8 @@ done
 # A stage prints failures and the slowest tests.
 # shellcheck disable=SC2086 # a list of packages
 ./scripts/tested.sh 10 $unit -race -short -vet=off "$@" -timeout 25m $first ./...
+# The rest is compiled as the programs are, so that each package is compiled once.
+export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:+$GOFLAGS }-trimpath"
 echo "== unit tests of large input"
 large=$(grep -rl --include='*_test.go' 'testing.Short()' . | xargs -r -n 1 dirname | sort -u)
 names=$(grep -rl --include='*_test.go' 'testing.Short()' . | xargs -r awk '/^func (Test|Fuzz)/ {split($2, name, "("); test = name[1]} /testing\.Short\(\)/ {print test}' | sort -u | paste -s -d '|')

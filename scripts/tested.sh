@@ -12,7 +12,7 @@ trap 'rm -f "$status"' EXIT
 	code=0
 	go test -json "$@" || code=$?
 	echo "$code" >"$status"
-} | go run ./scripts/slow ${most:+"$most"}
+} | CGO_ENABLED=0 go run -trimpath ./scripts/slow ${most:+"$most"}
 code=$(cat "$status")
 [ "$code" = 0 ] || {
 	echo "go test ended with status ${code:-unknown}" >&2
