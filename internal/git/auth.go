@@ -32,7 +32,7 @@ const sshTimeoutSeconds = 15
 
 // helper answers `get` only. git asks it only for the URL of its configuration key, so a redirect to another host gets
 // no credential. /dev/fd/3 is a memory file, which can be read repeatedly.
-const helper = `!f() { test "$1" = get && cat /dev/fd/3; }; f`
+const helper = `!f() { test "$1" = get && while IFS= read -r l; do printf '%s\n' "$l"; done </dev/fd/3; }; f`
 
 func (a *Auth) prepare(ctx context.Context) (conf, env []string, f *os.File, err error) {
 	if a.SSHKeyFile != "" {

@@ -134,7 +134,9 @@ var gitProtocol = lazyregexp.New(`^[a-z0-9=:.]{1,64}$`)
 // checked-out branch, and must not contain objects that are harmful in a checkout.
 var servicePolicy = append(checked("receive"),
 	"-c", "receive.denyCurrentBranch=refuse", "-c", "receive.denyNonFastForwards=false", "-c", "receive.denyDeletes=false",
-	"-c", "uploadpack.allowFilter=true", "-c", "receive.unpackLimit=1", "-c", "receive.maxInputSize=0",
+	"-c", "uploadpack.allowFilter=true", "-c", "receive.maxInputSize=0",
+	// A small push becomes objects on the disk before its refs move, not a pack: each pack of the repository costs every git command time.
+	"-c", "core.fsync=committed,loose-object", "-c", "core.fsyncMethod=batch",
 )
 
 // checked makes git check incoming objects in an operation (receive, fetch). The ignored faults come from old tools and are harmless.

@@ -2,9 +2,11 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -42,12 +44,13 @@ func (h *AgentRefs) NextHead(ctx context.Context, base string) (NextHead, error)
 		return NextHead{Head: m.Head, At: m.Head}, nil // the checked commit, whatever happened to the work tree since
 	}
 	t := h.Repos.Tree()
-	at, err := t.Head(ctx)
-	if err != nil {
-		return NextHead{}, err
-	}
-	branch, err := t.Resolve(ctx, workorder.BranchRef(h.Ledger.Branch()))
-	if err != nil {
+	var at, branch string
+	var aerr, berr error
+	var both sync.WaitGroup
+	both.Go(func() { at, aerr = t.Head(ctx) })
+	both.Go(func() { branch, berr = t.Resolve(ctx, workorder.BranchRef(h.Ledger.Branch())) })
+	both.Wait()
+	if err := errors.Join(aerr, berr); err != nil {
 		return NextHead{}, err
 	}
 	w := NextHead{Head: branch, At: at}
