@@ -13,9 +13,10 @@ import (
 // A token that expires is asked for at each call.
 func TestTokenThatIsRenewed(t *testing.T) {
 	t.Parallel()
-	srv := gittest.New(t, "second")
+	const second = ` se\cond=%s ` // git gets it as it is
+	srv := gittest.New(t, second)
 	url := srv.Create(t, "r.git", nil)
-	tokens, err := []string{"first", "second"}, error(nil)
+	tokens, err := []string{"first", second}, error(nil)
 	a := &git.Auth{URL: url, Renew: func(context.Context) (string, error) {
 		next := tokens[0]
 		tokens = tokens[1:]

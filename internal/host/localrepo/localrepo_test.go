@@ -118,6 +118,14 @@ func TestCloneAndPush(t *testing.T) {
 	if got := must(t, repo, "status", "--porcelain"); got != "" {
 		t.Errorf("the user's tree changed: %s", got)
 	}
+	packs := func() int {
+		list, err := filepath.Glob(filepath.Join(repo, ".git/objects/pack/*.pack"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	before := packs()
 	// A checkpoint is rewound again and again.
 	for _, name := range []string{"a", "b"} {
 		must(t, dir, "checkout", "-q", "--detach", "origin/main")
@@ -126,6 +134,9 @@ func TestCloneAndPush(t *testing.T) {
 		if got := must(t, repo, "rev-parse", "refs/sandbox-agent/"+id+"/checkpoint"); got != want {
 			t.Errorf("checkpoint is at %s, want %s", got, want)
 		}
+	}
+	if n := packs(); n != before {
+		t.Errorf("small pushes made %d packs", n-before)
 	}
 	// A shallow clone, and a fetch of what is new.
 	shallow := filepath.Join(t.TempDir(), "shallow")
