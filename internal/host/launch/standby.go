@@ -74,11 +74,24 @@ func (st starter) takeStandby(
 			return serve()
 		})
 	}
+	if err == nil && id == "" {
+		err = st.sayMisfit(ctx, j, rec, key)
+	}
 	if err != nil {
 		st.Log.Warn("take a standby", "task", rec.TaskID, "error", err)
 		return ""
 	}
 	return id
+}
+
+// sayMisfit warns if boxes wait for tasks of the project that are not like this one.
+func (st starter) sayMisfit(ctx context.Context, j *job.Job, rec *taskstore.Record, key string) error {
+	boxes, err := st.Engine.Instances(ctx, map[string]string{workorder.LabelOwner: j.Owner, workorder.LabelProject: rec.Project})
+	if slices.ContainsFunc(boxes, func(b runtime.Instance) bool { return b.Ready() && b.Labels[workorder.LabelStandby] != key }) {
+		st.emit(workorder.Event{Type: workorder.EventWarning, Text: "the sandboxes of `standby` do not fit this task, which needs another " +
+			"image, network, service, limit or server: give `standby` the same --harness, --command, --image and --network"})
+	}
+	return err
 }
 
 // order gives a standby its order. After an error there is no box.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -162,20 +163,31 @@ func TestStandbyThatDoesNotFit(t *testing.T) {
 	f.Engine = asked
 	f.standBy(t, 1, func(*job.Job) {})
 	f.waiting(t, 1)
-	for what, change := range map[string]func(*job.Job){
-		"network":     func(j *job.Job) { j.Order.Network.Mode = workorder.NetworkNone },
-		"memory":      func(j *job.Job) { j.Order.Limits.MemoryBytes = 1 << 30 },
-		"known task":  func(j *job.Job) { j.Order.IfExists = workorder.IfExistsContinue },
-		"other owner": func(j *job.Job) { j.Owner = "other" },
+	for what, a := range map[string]struct {
+		change func(*job.Job)
+		warned bool
+	}{
+		"network":     {func(j *job.Job) { j.Order.Network.Mode = workorder.NetworkNone }, true},
+		"memory":      {func(j *job.Job) { j.Order.Limits.MemoryBytes = 1 << 30 }, true},
+		"known task":  {func(j *job.Job) { j.Order.IfExists = workorder.IfExistsContinue }, false},
+		"other owner": {func(j *job.Job) { j.Owner = "other" }, false},
 	} {
 		j := newJob()
-		change(j)
+		a.change(j)
+		f.mu.Lock()
+		f.seen = nil
+		f.mu.Unlock()
 		if _, err := f.Run(t.Context(), nil, j); err != nil {
 			t.Fatal(err)
 		}
 		if _, res := onDisk(t, f.Store, j.Order.TaskID); res.Standby || res.Status != workorder.StatusSuccess {
 			t.Errorf("%s: %+v", what, res)
 		}
+		f.mu.Lock()
+		if warned := slices.ContainsFunc(f.seen, func(e workorder.Event) bool { return e.Type == workorder.EventWarning }); warned != a.warned {
+			t.Errorf("%s: warned %t", what, warned)
+		}
+		f.mu.Unlock()
 	}
 	f.waiting(t, 1)
 	if s := fmt.Sprintf("%+v", asked.specs); strings.Contains(s, "cnry") {
