@@ -192,7 +192,7 @@ func listen(ctx context.Context, cfg Config, ready *Ready, log *slog.Logger) (*h
 	}
 	mux := http.NewServeMux()
 	for under, repo := range repos {
-		h, err := localrepo.NewHandler(localrepo.Options{
+		h, err := localrepo.NewHandler(ctx, localrepo.Options{
 			Repo: repo, Token: cfg.Token, TaskID: cfg.TaskID, TargetBranch: cfg.TargetBranch, Log: log,
 		})
 		if err != nil {

@@ -36,14 +36,20 @@ type Options struct {
 
 // handler serves git's smart HTTP with git's own services. Unlike `git http-backend`, it uses no path from the client, streams
 // bodies of any length, and checks a push's commands before git reads them.
-type handler struct{ o Options }
+type handler struct {
+	o    Options
+	keep []string // options of receive-pack for small pushes
+}
 
 // NewHandler serves the repository at /repo.git.
-func NewHandler(o Options) (http.Handler, error) {
+func NewHandler(ctx context.Context, o Options) (http.Handler, error) {
 	if o.Repo == "" || o.Token == "" || o.TaskID == "" || o.TargetBranch == "" {
 		return nil, errors.New("serve repository: repository, token, task and branch are all needed")
 	}
-	h := &handler{o}
+	h := &handler{o, keepObjects}
+	if !syncsObjects(ctx, o.Repo) {
+		h.keep = keepPacks
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /repo.git/info/refs", h.refs)
 	mux.HandleFunc("POST /repo.git/"+uploadPack, h.upload)
@@ -135,9 +141,26 @@ var gitProtocol = lazyregexp.New(`^[a-z0-9=:.]{1,64}$`)
 var servicePolicy = append(checked("receive"),
 	"-c", "receive.denyCurrentBranch=refuse", "-c", "receive.denyNonFastForwards=false", "-c", "receive.denyDeletes=false",
 	"-c", "uploadpack.allowFilter=true", "-c", "receive.maxInputSize=0",
-	// A small push becomes objects on the disk before its refs move, not a pack: each pack of the repository costs every git command time.
-	"-c", "core.fsync=committed,loose-object", "-c", "core.fsyncMethod=batch",
 )
+
+// What a push has is on the disk before its refs move. A small one becomes objects: each pack of a repository costs every git command
+// time. Only packs are synced by git before 2.36.
+var (
+	keepObjects = []string{"-c", "core.fsync=committed,loose-object", "-c", "core.fsyncMethod=batch"}
+	keepPacks   = []string{"-c", "receive.unpackLimit=1"}
+)
+
+// syncsObjects reports whether git can sync objects outside of packs.
+func syncsObjects(ctx context.Context, repo string) bool {
+	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
+	defer cancel()
+	out, err := gitOut(ctx, repo, "version")
+	var major, minor int
+	if err == nil {
+		_, err = fmt.Sscanf(out, "git version %d.%d", &major, &minor)
+	}
+	return err == nil && (major > 2 || major == 2 && minor >= 36)
+}
 
 // checked makes git check incoming objects in an operation (receive, fetch). The ignored faults come from old tools and are harmless.
 func checked(what string) []string {
@@ -151,8 +174,7 @@ func checked(what string) []string {
 func (h *handler) run(w http.ResponseWriter, r *http.Request, service string, in io.Reader, flags ...string) {
 	ctx, cancel := context.WithTimeout(r.Context(), serviceTimeout)
 	defer cancel()
-	args := append(slices.Clone(servicePolicy), strings.TrimPrefix(service, "git-"), "--stateless-rpc")
-	args = append(append(args, flags...), h.o.Repo)
+	args := slices.Concat(servicePolicy, h.keep, []string{strings.TrimPrefix(service, "git-"), "--stateless-rpc"}, flags, []string{h.o.Repo})
 	repo := Git(h.o.Repo)
 	if p := r.Header.Get("Git-Protocol"); gitProtocol.MatchString(p) {
 		repo.Env = append(repo.Env, "GIT_PROTOCOL="+p)

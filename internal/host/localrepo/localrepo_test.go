@@ -78,7 +78,7 @@ func write(t *testing.T, path string, b []byte) {
 
 func serve(t *testing.T, repo string) string {
 	t.Helper()
-	h, err := localrepo.NewHandler(localrepo.Options{Repo: repo, Token: token, TaskID: id, TargetBranch: branch, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	h, err := localrepo.NewHandler(t.Context(), localrepo.Options{Repo: repo, Token: token, TaskID: id, TargetBranch: branch, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
