@@ -19,8 +19,8 @@ SYFT       := $(TOOLS)/syft-v1.54.0
 # The same source gives the same guest binary: its content is part of the image's name.
 GUEST_FLAGS := -trimpath -buildvcs=false -ldflags "-s -w"
 HOST_FLAGS  := -trimpath -ldflags "-s -w"
-# What else compiles the packages does so as the programs are built, so that each is compiled once.
-SAME        := CGO_ENABLED=0 GOFLAGS=-trimpath
+# Linters and tests with the flags of the programs' build reuse its compiled packages.
+SAME        := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath"
 
 .PHONY: help
 help: ## list the targets
@@ -126,7 +126,7 @@ vet: # of the files that the linters do not see; their govet looks at all others
 	$(SAME) $(GO) vet -tags boxtest ./internal/guest/... ./runner/...
 
 .PHONY: vet-darwin
-vet-darwin: # it builds all packages for it
+vet-darwin: # compiles every package for macOS
 	GOOS=darwin $(GO) vet ./cmd/sandbox-agent ./sandbox ./wire ./internal/host/...
 
 .PHONY: lint

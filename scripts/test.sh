@@ -71,7 +71,7 @@ done
 # A stage prints failures and the slowest tests.
 # shellcheck disable=SC2086 # a list of packages
 ./scripts/tested.sh 10 $unit -race -short -vet=off "$@" -timeout 25m $first ./...
-# The rest is compiled as the programs are, so that each package is compiled once.
+# The flags of the programs' build: the rest reuses its compiled packages.
 export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:+$GOFLAGS }-trimpath"
 echo "== unit tests of large input"
 large=$(grep -rl --include='*_test.go' 'testing.Short()' . | xargs -r -n 1 dirname | sort -u)
@@ -91,3 +91,4 @@ names=$(echo "$files" | xargs -r sed -n 's/^func \(Test[A-Za-z0-9_]*\)(t .*/\1/p
 echo "== tests on the engine"
 # shellcheck disable=SC2086 # a list of packages
 ./scripts/tested.sh all -tags "$tags" -vet=off -count=1 -p 1 -parallel $e2e_parallel -timeout $e2e_deadline -run "^($names)\$" $e2e
+[ -z "$unit" ] || "${MAKE:-make}" vet-darwin

@@ -21,7 +21,8 @@ type Auth struct {
 	// SSHKeyFile and KnownHostsFile are in memory and readable by the caller only: ssh closes inherited descriptors.
 	SSHKeyFile     string
 	KnownHostsFile string
-	// CAFile has the only authority for the remote's certificate, alone in a directory of the caller's; "" means the machine's.
+	// CAFile has the only authority for the certificate of a remote that another process of this program serves, alone in a directory of
+	// the caller's; "" means the machine's.
 	CAFile string
 }
 
@@ -80,8 +81,10 @@ func (a *Auth) prepare(ctx context.Context) (conf, env []string, f *os.File, err
 		return nil, nil, nil, fmt.Errorf("write git credential: %w", err)
 	}
 	key := u.Scheme + "://" + u.Host
-	return []string{
-		"-c", "credential." + key + ".helper=" + helper,
-		"-c", "http." + key + ".proactiveAuth=basic", // without a first request that is refused; git before 2.46 makes it
-	}, env, f, nil
+	conf = []string{"-c", "credential." + key + ".helper=" + helper}
+	if a.CAFile != "" { // this remote redirects to no other host
+		// It saves the first request, without a credential; git before 2.46 ignores it.
+		conf = append(conf, "-c", "http."+key+".proactiveAuth=basic")
+	}
+	return conf, env, f, nil
 }

@@ -50,7 +50,7 @@ const chosen = `^(filter\..*\.(clean|smudge|process|required)|hook\..*|protocol\
 // inert are commands that use none of these settings: they read refs and objects, run no filter and no hook, and connect to nothing.
 var inert = map[string]bool{
 	"config": true, "for-each-ref": true, "ls-tree": true, "rev-list": true, "rev-parse": true, "show-ref": true, "symbolic-ref": true,
-	"upload-pack": true,
+	"upload-pack": true, "version": true,
 }
 
 // disarm returns the environment that switches off such settings. A driver that the user or the machine also has stays.

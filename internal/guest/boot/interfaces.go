@@ -38,7 +38,7 @@ type StandaloneServer interface {
 type PolicyEnforcer interface {
 	// Up applies the policy and opens the gateway, before any untrusted code; an error ends the run.
 	Up(ctx context.Context) error
-	// Seal applies the policy to the inner engine, too, after it has fetched the images of declared services.
+	// Seal applies the policy to the inner engine, too, after it has fetched the images of declared services. Before Up, it makes Up do so.
 	Seal(ctx context.Context) error
 	// Report writes the contacted and the refused hosts into the result.
 	Report(*workorder.Result)

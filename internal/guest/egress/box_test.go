@@ -10,6 +10,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/netip"
@@ -145,6 +146,12 @@ type box struct {
 
 func newBox(t *testing.T, p workorder.NetworkPolicy, resolvers ...netip.Addr) *box {
 	t.Helper()
+	return newBoxAfter(t, p, func(*egress.Egress) error { return nil }, resolvers...)
+}
+
+// newBoxAfter is newBox with a call before Up.
+func newBoxAfter(t *testing.T, p workorder.NetworkPolicy, before func(*egress.Egress) error, resolvers ...netip.Addr) *box {
+	t.Helper()
 	b := &box{t: t, world: setWorld(t)}
 	_ = proc.Run(t.Context(), proc.Spec{Argv: []string{"ip", "link", "del", "br-in"}})
 	_ = proc.Run(t.Context(), proc.Spec{Argv: []string{"ip", "link", "del", "v-in"}})
@@ -169,7 +176,7 @@ func newBox(t *testing.T, p workorder.NetworkPolicy, resolvers ...netip.Addr) *b
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.e.Up(t.Context()); err != nil {
+	if err := errors.Join(before(b.e), b.e.Up(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.e.Close)
@@ -353,6 +360,20 @@ func TestNone(t *testing.T) {
 	b.check("engine", "ok", "NameError", "dns", "udp", "198.51.100.53:53", "good.test.", "A")
 	b.check("engine", "ok", "hello", "send", "10.213.1.2:7000", "")
 	b.check("boot", "ok", "page", "send", good+":80", page("x"))
+}
+
+// The policy binds the inner engine from the start if it was sealed before it was applied.
+func TestSealedBeforeUp(t *testing.T) {
+	for _, mode := range []workorder.NetworkMode{workorder.NetworkNone, workorder.NetworkRestricted} {
+		t.Run(string(mode), func(t *testing.T) {
+			b := newBoxAfter(t, workorder.NetworkPolicy{Mode: mode}, func(e *egress.Egress) error { return e.Seal(t.Context()) })
+			b.serve("inner", ":7000")
+			b.check("engine", "error", "", "send", good+":22", "")
+			b.check("engine", "ok", "NameError", "dns", "udp", "198.51.100.53:53", "good.test.", "A")
+			b.check("engine", "ok", "hello", "send", "10.213.1.2:7000", "")
+			b.check("boot", "ok", "page", "send", good+":80", page("x"))
+		})
+	}
 }
 
 // seal holds a connection of the engine open, and wants it to be cut.

@@ -31,7 +31,7 @@ import (
 
 // Names and limits.
 const (
-	EndTime       = 2 * time.Second        // for a push that has arrived when the box is gone
+	EndTime       = 2 * time.Second        // of completing pushes that have arrived
 	LogFile       = "companion.log"        // in the task's directory
 	startTimeout  = 15 * time.Second       // until the companion listens
 	headerTimeout = 30 * time.Second       // for a client that sends nothing
@@ -174,7 +174,9 @@ func Serve(ctx context.Context, in io.Reader, out io.WriteCloser, eng runtime.Ru
 		boxes: runtime.AttemptFilter{Follower: eng, ID: cfg.AttemptID}, cfg: cfg, log: log,
 		carrier: ImageSender{Files: runtime.CopierOf(eng), Store: images, Images: cfg.Images, Dir: cfg.Dir, Log: log},
 	}
-	err = w.run(ctx)
+	if err = w.run(ctx); ctx.Err() != nil {
+		err = nil // the process that has the output ends it
+	}
 	log.Info("ends", "error", err)
 	return err
 }

@@ -73,17 +73,16 @@ func (s Standbys) Keep(ctx context.Context) (label string, err error) {
 	return string(b), err
 }
 
-// Take makes a box with the labels that is ready another's, and returns its id; empty if there is none. It calls chosen first, and then
-// resumes the box and gives it the name. A box that gets no order after that ends by itself.
+// Take makes a box with the labels and the key that is ready another's, and returns its id; empty if there is none. It calls chosen
+// first, and then resumes the box and gives it the name. A box that gets no order after that ends by itself. boxes are all with the labels.
 func (s Standbys) Take(
-	ctx context.Context, labels map[string]string, name string, chosen func(runtime.Instance) error,
-) (id string, err error) {
+	ctx context.Context, labels map[string]string, key, name string, chosen func(runtime.Instance) error,
+) (id string, boxes []runtime.Instance, err error) {
 	err = s.locked(ctx, func(r runtime.StandbyRuntime) error {
-		boxes, err := s.Engine.Instances(ctx, labels)
-		if err != nil {
+		if boxes, err = s.Engine.Instances(ctx, labels); err != nil {
 			return err
 		}
-		i := slices.IndexFunc(boxes, runtime.Instance.Ready)
+		i := slices.IndexFunc(boxes, func(b runtime.Instance) bool { return b.Ready() && b.Labels[workorder.LabelStandby] == key })
 		if i < 0 {
 			return nil
 		}
@@ -96,7 +95,7 @@ func (s Standbys) Take(
 		id = boxes[i].ID
 		return r.Rename(ctx, boxes[i].Name, name)
 	})
-	return id, err
+	return id, boxes, err
 }
 
 // Remove removes a waiting box, unless it was taken.

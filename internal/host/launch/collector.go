@@ -230,7 +230,7 @@ func (c collector) tellStop(res *workorder.Result, taskID string, kind StopKind)
 
 const companionPoll = 20 * time.Millisecond
 
-// endCompanion ends the companion, which has nothing to do without a box. It first ends what the box has sent.
+// endCompanion ends the companion, which first completes the pushes that it has received.
 func (c collector) endCompanion(ctx context.Context, rec *taskstore.Record) {
 	p := rec.Companion
 	if p == nil {

@@ -64,34 +64,40 @@ func (st starter) takeStandby(
 		return ""
 	}
 	key, err := standbyKey(spec, standbyFor(j))
-	id := ""
+	var id string
+	var boxes []runtime.Instance
 	if err == nil {
-		labels := map[string]string{workorder.LabelOwner: j.Owner, workorder.LabelStandby: key}
-		id, err = all.Take(ctx, labels, rec.Box, func(b runtime.Instance) error {
+		labels := map[string]string{workorder.LabelOwner: j.Owner, workorder.LabelStandby: ""}
+		id, boxes, err = all.Take(ctx, labels, key, rec.Box, func(b runtime.Instance) error {
 			rec.AttemptID = b.Labels[workorder.LabelAttempt]
 			j.Order.AttemptID = rec.AttemptID
 			st.emit(workorder.Event{Type: workorder.EventStandby, Name: b.Name})
 			return serve()
 		})
 	}
-	if err == nil && id == "" {
-		err = st.sayMisfit(ctx, j, rec, key)
-	}
 	if err != nil {
 		st.Log.Warn("take a standby", "task", rec.TaskID, "error", err)
 		return ""
 	}
+	if id == "" {
+		st.warnUnfit(boxes, rec.Project, key)
+	}
 	return id
 }
 
-// sayMisfit warns if boxes wait for tasks of the project that are not like this one.
-func (st starter) sayMisfit(ctx context.Context, j *job.Job, rec *taskstore.Record, key string) error {
-	boxes, err := st.Engine.Instances(ctx, map[string]string{workorder.LabelOwner: j.Owner, workorder.LabelProject: rec.Project})
-	if slices.ContainsFunc(boxes, func(b runtime.Instance) bool { return b.Ready() && b.Labels[workorder.LabelStandby] != key }) {
-		st.emit(workorder.Event{Type: workorder.EventWarning, Text: "the sandboxes of `standby` do not fit this task, which needs another " +
-			"image, network, service, limit or server: give `standby` the same --harness, --command, --image and --network"})
+// warnUnfit warns if boxes wait for tasks of the project, and none of the project's is like the one with the key.
+func (st starter) warnUnfit(boxes []runtime.Instance, project, key string) {
+	waits := false
+	for _, b := range boxes {
+		if b.Labels[workorder.LabelStandby] == key {
+			return // it is being started, or a task has it
+		}
+		waits = waits || project != "" && b.Labels[workorder.LabelProject] == project && b.Ready()
 	}
-	return err
+	if waits {
+		st.emit(workorder.Event{Type: workorder.EventWarning, Text: "no sandbox of `standby` fits this task: its image, network, services, " +
+			"limits or servers differ. Give `standby` the task's --harness, --command, --image and --network"})
+	}
 }
 
 // order gives a standby its order. After an error there is no box.

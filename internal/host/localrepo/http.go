@@ -38,7 +38,7 @@ type Options struct {
 // bodies of any length, and checks a push's commands before git reads them.
 type handler struct {
 	o    Options
-	keep []string // options of receive-pack for small pushes
+	keep []string // options of receive-pack for a small push
 }
 
 // NewHandler serves the repository at /repo.git.
@@ -46,9 +46,9 @@ func NewHandler(ctx context.Context, o Options) (http.Handler, error) {
 	if o.Repo == "" || o.Token == "" || o.TaskID == "" || o.TargetBranch == "" {
 		return nil, errors.New("serve repository: repository, token, task and branch are all needed")
 	}
-	h := &handler{o, keepObjects}
-	if !syncsObjects(ctx, o.Repo) {
-		h.keep = keepPacks
+	h := &handler{o, keepPack}
+	if streamsObjects(ctx, o.Repo) {
+		h.keep = keepObjects
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /repo.git/info/refs", h.refs)
@@ -80,7 +80,7 @@ func (h *handler) refs(w http.ResponseWriter, r *http.Request) {
 	if !strings.Contains(r.Header.Get("Git-Protocol"), "version=2") || service == receivePack {
 		_, _ = io.WriteString(w, pkt("# service="+service+"\n")+"0000")
 	}
-	h.run(w, r, service, nil, "--advertise-refs")
+	h.run(w, r, service, nil, nil, "--advertise-refs")
 }
 
 func (h *handler) upload(w http.ResponseWriter, r *http.Request) {
@@ -90,7 +90,7 @@ func (h *handler) upload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-"+uploadPack+"-result")
-	h.run(w, r, uploadPack, body)
+	h.run(w, r, uploadPack, nil, body)
 }
 
 func (h *handler) receive(w http.ResponseWriter, r *http.Request) {
@@ -113,7 +113,12 @@ func (h *handler) receive(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, cmds.refusal(bad))
 		return
 	}
-	h.run(w, r, receivePack, io.MultiReader(strings.NewReader(head), in))
+	keep := h.keep
+	if r.ContentLength < 0 { // more than 1 MiB (http.postBuffer): unpacking takes longer than the push
+		keep = keepPack
+	}
+	// A push that has arrived is completed, even if its sender has died.
+	h.run(w, r.WithContext(context.WithoutCancel(r.Context())), receivePack, keep, io.MultiReader(strings.NewReader(head), in))
 	h.o.Log.Info("push", "refs", cmds.refs)
 }
 
@@ -143,15 +148,14 @@ var servicePolicy = append(checked("receive"),
 	"-c", "uploadpack.allowFilter=true", "-c", "receive.maxInputSize=0",
 )
 
-// What a push has is on the disk before its refs move. A small one becomes objects: each pack of a repository costs every git command
-// time. Only packs are synced by git before 2.36.
+// Objects are synced before refs move. A small push becomes objects, not a pack: each pack of a repository costs every git command time.
 var (
-	keepObjects = []string{"-c", "core.fsync=committed,loose-object", "-c", "core.fsyncMethod=batch"}
-	keepPacks   = []string{"-c", "receive.unpackLimit=1"}
+	keepObjects = []string{"-c", "receive.unpackLimit=100", "-c", "core.fsync=committed"}
+	keepPack    = []string{"-c", "receive.unpackLimit=1"}
 )
 
-// syncsObjects reports whether git can sync objects outside of packs.
-func syncsObjects(ctx context.Context, repo string) bool {
+// streamsObjects reports whether git can sync objects outside of packs, and unpacks them without holding whole files in memory.
+func streamsObjects(ctx context.Context, repo string) bool {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
 	out, err := gitOut(ctx, repo, "version")
@@ -159,7 +163,7 @@ func syncsObjects(ctx context.Context, repo string) bool {
 	if err == nil {
 		_, err = fmt.Sscanf(out, "git version %d.%d", &major, &minor)
 	}
-	return err == nil && (major > 2 || major == 2 && minor >= 36)
+	return err == nil && (major > 2 || major == 2 && minor >= 38)
 }
 
 // checked makes git check incoming objects in an operation (receive, fetch). The ignored faults come from old tools and are harmless.
@@ -171,10 +175,10 @@ func checked(what string) []string {
 	return args
 }
 
-func (h *handler) run(w http.ResponseWriter, r *http.Request, service string, in io.Reader, flags ...string) {
+func (h *handler) run(w http.ResponseWriter, r *http.Request, service string, options []string, in io.Reader, flags ...string) {
 	ctx, cancel := context.WithTimeout(r.Context(), serviceTimeout)
 	defer cancel()
-	args := slices.Concat(servicePolicy, h.keep, []string{strings.TrimPrefix(service, "git-"), "--stateless-rpc"}, flags, []string{h.o.Repo})
+	args := slices.Concat(servicePolicy, options, []string{strings.TrimPrefix(service, "git-"), "--stateless-rpc"}, flags, []string{h.o.Repo})
 	repo := Git(h.o.Repo)
 	if p := r.Header.Get("Git-Protocol"); gitProtocol.MatchString(p) {
 		repo.Env = append(repo.Env, "GIT_PROTOCOL="+p)

@@ -8,15 +8,19 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/exiterr"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
@@ -130,7 +134,7 @@ func TestCloneAndPush(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		must(t, dir, "checkout", "-q", "--detach", "origin/main")
 		want := commit(t, dir, name, []byte(name))
-		must(t, dir, authorised(token, "push", "-qf", "origin", "HEAD:refs/sandbox-agent/"+id+"/checkpoint")...)
+		must(t, dir, authorised(token, "-c", "http.postBuffer=1048576", "push", "-qf", "origin", "HEAD:refs/sandbox-agent/"+id+"/checkpoint")...)
 		if got := must(t, repo, "rev-parse", "refs/sandbox-agent/"+id+"/checkpoint"); got != want {
 			t.Errorf("checkpoint is at %s, want %s", got, want)
 		}
@@ -142,6 +146,46 @@ func TestCloneAndPush(t *testing.T) {
 	shallow := filepath.Join(t.TempDir(), "shallow")
 	must(t, "/", authorised(token, "clone", "-q", "--depth", "1", "--no-single-branch", url, shallow)...)
 	must(t, dir, authorised(token, "-c", "protocol.version=0", "fetch", "-q", "origin")...)
+}
+
+// A push that has arrived is completed, even if the sender's machine is gone.
+func TestPushOfADeadSender(t *testing.T) {
+	t.Parallel()
+	repo := repository(t)
+	at := serve(t, repo)
+	dir := clone(t, at)
+	sha := commit(t, dir, "new", []byte("new\n"))
+	pack, err := proc.Output(t.Context(), proc.Spec{
+		Argv: []string{"git", "pack-objects", "--revs", "--stdout", "-q"}, Dir: dir, Stdin: strings.NewReader(sha + "\n^" + sha + "~1\n"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := strings.Repeat("0", len(sha)) + " " + sha + " refs/heads/" + branch + "\x00report-status"
+	body := fmt.Sprintf("%04x%s0000%s", len(line)+4, line, pack)
+	u, err := url.Parse(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("tcp", u.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintf(c, "POST %s/git-receive-pack HTTP/1.1\r\nHost: x\r\nAuthorization: Basic %s\r\nContent-Length: %d\r\n\r\n%s",
+		u.Path, base64.StdEncoding.EncodeToString([]byte("sandbox:"+token)), len(body), body); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	for range 1000 {
+		if got, err := git(t, repo, "rev-parse", "--verify", "refs/heads/"+branch); err == nil {
+			if got != sha {
+				t.Errorf("the branch is at %s, want %s", got, sha)
+			}
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Error("the push did not arrive")
 }
 
 func TestForbiddenRefs(t *testing.T) {

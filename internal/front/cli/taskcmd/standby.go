@@ -31,8 +31,8 @@ func NewCmdStandby(f *cmdutil.Factory) *cobra.Command {
 in force in them, the services are healthy, and the repository is there; then
 they are paused. They have no secret. 'create' takes one that fits, which saves
 most of the time until the agent starts, and another takes its place. A task
-that needs another image, network, service or limit warns of it, and starts a
-sandbox of its own.
+that needs another image, network, service or limit starts a sandbox of its
+own, with a warning.
 
 It replaces sandboxes that are too old or no longer fit the project, and removes
 all when it is stopped. It needs a Docker engine.`,

@@ -1,8 +1,8 @@
 package remote
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -50,7 +50,7 @@ func (h *AgentRefs) NextHead(ctx context.Context, base string) (NextHead, error)
 	both.Go(func() { at, aerr = t.Head(ctx) })
 	both.Go(func() { branch, berr = t.Resolve(ctx, workorder.BranchRef(h.Ledger.Branch())) })
 	both.Wait()
-	if err := errors.Join(aerr, berr); err != nil {
+	if err := cmp.Or(aerr, berr); err != nil {
 		return NextHead{}, err
 	}
 	w := NextHead{Head: branch, At: at}

@@ -80,7 +80,7 @@ const (
 	clearPipes = `exec find . -path ./.git -prune -o ` +
 		`\( -name .gitignore -o -name .gitattributes -o -name .gitmodules \) \( -type p -o -type s \) -exec rm -f {} +`
 	// giveAccess restores the agent's user's access to files whose modes deny it. It continues the find of clearPipes.
-	giveAccess = ` -o -type d ! -perm -u=rwx -exec chmod u+rwx {} \; -o -type f ! -perm -u=r -exec chmod u+r {} \;`
+	giveAccess = ` -o -type d ! -perm -u=rwx -exec chmod u+rwx {} \; -o -type f ! -perm -u=r -exec chmod u+r {} +`
 )
 
 // RemoveLocks deletes files that would block git. After a failure the next git command reports the cause.
