@@ -177,8 +177,8 @@ func (e *Egress) set(s kernelState) {
 	e.state = s
 }
 
-// Seal applies the policy to the inner engine's daemon, too. Connections that it opened to the outside before are cut. Before Up, it makes Up
-// do so.
+// Seal applies the policy to the inner engine's daemon, too. Connections that it opened to the outside before are cut. Before Up, it
+// makes Up do so.
 func (e *Egress) Seal(ctx context.Context) error {
 	err := e.change(ctx, func(s *kernelState) { s.sealed = true })
 	if err != nil {

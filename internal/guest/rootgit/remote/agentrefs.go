@@ -1,12 +1,10 @@
 package remote
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -44,13 +42,12 @@ func (h *AgentRefs) NextHead(ctx context.Context, base string) (NextHead, error)
 		return NextHead{Head: m.Head, At: m.Head}, nil // the checked commit, whatever happened to the work tree since
 	}
 	t := h.Repos.Tree()
-	var at, branch string
-	var aerr, berr error
-	var both sync.WaitGroup
-	both.Go(func() { at, aerr = t.Head(ctx) })
-	both.Go(func() { branch, berr = t.Resolve(ctx, workorder.BranchRef(h.Ledger.Branch())) })
-	both.Wait()
-	if err := cmp.Or(aerr, berr); err != nil {
+	at, err := t.Head(ctx)
+	if err != nil {
+		return NextHead{}, err
+	}
+	branch, err := t.Resolve(ctx, workorder.BranchRef(h.Ledger.Branch()))
+	if err != nil {
 		return NextHead{}, err
 	}
 	w := NextHead{Head: branch, At: at}
