@@ -167,7 +167,8 @@ func TestPushOfADeadSender(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := net.Dial("tcp", u.Host)
+	var d net.Dialer
+	c, err := d.DialContext(t.Context(), "tcp", u.Host)
 	if err != nil {
 		t.Fatal(err)
 	}
