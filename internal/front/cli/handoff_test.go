@@ -22,6 +22,8 @@ func TestHandoff(t *testing.T) {
 	repo, state, dir := t.TempDir(), t.TempDir(), t.TempDir()
 	git := func(args ...string) string { t.Helper(); return gittest.Git(t, repo, args...) }
 	git("init", "-q", "-b", "main")
+	git("config", "user.name", "Ada") // the machine may know no user
+	git("config", "user.email", "ada@example.com")
 	git("commit", "-q", "--allow-empty", "-m", "base")
 	base := git("rev-parse", "HEAD")
 	git("switch", "-q", "-c", "agent/T-A1B2C3D4-x")

@@ -118,6 +118,8 @@ func TestRmBranchOfALocalRepository(t *testing.T) {
 	repo := t.TempDir()
 	git := func(args ...string) string { t.Helper(); return gittest.Git(t, repo, args...) }
 	git("init", "-q", "-b", "main")
+	git("config", "user.name", "Ada") // the machine may know no user
+	git("config", "user.email", "ada@example.com")
 	git("commit", "-q", "--allow-empty", "-m", "base")
 	git("switch", "-q", "-c", "agent/"+tid+"-x")
 	git("commit", "-q", "--allow-empty", "-m", "work")

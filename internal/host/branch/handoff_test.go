@@ -39,6 +39,8 @@ func repository(t *testing.T) (dir string, w branch.Source) {
 	dir = t.TempDir()
 	git := func(args ...string) string { t.Helper(); return gittest.Git(t, dir, args...) }
 	git("init", "-q", "-b", "main")
+	git("config", "user.name", "Ada") // the machine may know no user
+	git("config", "user.email", "ada@example.com")
 	write(t, filepath.Join(dir, "a"), "one\ntwo\nthree\n")
 	write(t, filepath.Join(dir, "b"), "b\n")
 	git("add", "-A")

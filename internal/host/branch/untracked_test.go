@@ -39,6 +39,8 @@ func plain(t *testing.T, base, work map[string]string) (dir string, w branch.Sou
 		return git("rev-parse", "HEAD")
 	}
 	git("init", "-q", "-b", "main")
+	git("config", "user.name", "Ada") // the machine may know no user
+	git("config", "user.email", "ada@example.com")
 	w = branch.Source{Of: "sandbox x", Branch: taskBranch, Repo: dir, Base: commit(base)}
 	git("symbolic-ref", "HEAD", "refs/heads/work")
 	git("update-ref", "HEAD", w.Base)
