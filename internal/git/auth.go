@@ -83,7 +83,7 @@ func (a *Auth) prepare(ctx context.Context) (conf, env []string, f *os.File, err
 	key := u.Scheme + "://" + u.Host
 	conf = []string{"-c", "credential." + key + ".helper=" + helper}
 	if a.CAFile != "" { // this remote redirects to no other host
-		// It saves the first request, without a credential; git before 2.46 ignores it.
+		// It saves a first request that has no credential and is refused; git before 2.46 ignores it.
 		conf = append(conf, "-c", "http."+key+".proactiveAuth=basic")
 	}
 	return conf, env, f, nil

@@ -31,7 +31,7 @@ import (
 
 // Names and limits.
 const (
-	EndTime       = 2 * time.Second        // of completing pushes that have arrived
+	EndTime       = 2 * time.Second        // to complete pushes that have arrived
 	LogFile       = "companion.log"        // in the task's directory
 	startTimeout  = 15 * time.Second       // until the companion listens
 	headerTimeout = 30 * time.Second       // for a client that sends nothing
@@ -175,7 +175,7 @@ func Serve(ctx context.Context, in io.Reader, out io.WriteCloser, eng runtime.Ru
 		carrier: ImageSender{Files: runtime.CopierOf(eng), Store: images, Images: cfg.Images, Dir: cfg.Dir, Log: log},
 	}
 	if err = w.run(ctx); ctx.Err() != nil {
-		err = nil // the process that has the output ends it
+		err = nil // the process that collects the output has ended it
 	}
 	log.Info("ends", "error", err)
 	return err

@@ -73,8 +73,8 @@ func (s Standbys) Keep(ctx context.Context) (label string, err error) {
 	return string(b), err
 }
 
-// Take makes a box with the labels and the key that is ready another's, and returns its id; empty if there is none. It calls chosen
-// first, and then resumes the box and gives it the name. A box that gets no order after that ends by itself. boxes are all with the labels.
+// Take takes a box that is ready and has the labels and the key: it calls chosen, resumes the box and gives it the name. A box that gets
+// no order after that ends by itself. id is empty if no box fits; boxes are all that have the labels.
 func (s Standbys) Take(
 	ctx context.Context, labels map[string]string, key, name string, chosen func(runtime.Instance) error,
 ) (id string, boxes []runtime.Instance, err error) {

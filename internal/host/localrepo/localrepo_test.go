@@ -82,7 +82,9 @@ func write(t *testing.T, path string, b []byte) {
 
 func serve(t *testing.T, repo string) string {
 	t.Helper()
-	h, err := localrepo.NewHandler(t.Context(), localrepo.Options{Repo: repo, Token: token, TaskID: id, TargetBranch: branch, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	h, err := localrepo.NewHandler(t.Context(), localrepo.Options{
+		Repo: repo, Token: token, TaskID: id, TargetBranch: branch, Log: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
